@@ -15,8 +15,8 @@ namespace shardscope::cli {
 namespace {
 
 std::string groupText(const GroupReport& group) {
-    return fmt::format("{} ranks over {}, {}{}", group.ranks, group.backend, sourceModeName(group.mode),
-                       group.compute == "cpu" ? "" : ", casts by GPUs");
+    return fmt::format("{} over {}, {}{}", counted(group.ranks, "rank"), group.backend,
+                       sourceModeName(group.mode), group.compute == "cpu" ? "" : ", casts by GPUs");
 }
 
 // One line for each reason, with the first of its names.
@@ -42,7 +42,7 @@ void sayEntries(std::string_view title, const std::vector<PlanLeftOut>& entries)
         fmt::print(stderr, "{}: {}: {}\n", title, text, printable(why));
     }
     if (reasons.size() > kMost)
-        fmt::print(stderr, "{}: ... for {} more reasons\n", title, reasons.size() - kMost);
+        fmt::print(stderr, "{}: ... for {}\n", title, counted(reasons.size() - kMost, "more reason"));
     if (folded) fmt::print(stderr, "({}: all of them with 'shardscope plan --json')\n", title);
 }
 
@@ -82,7 +82,7 @@ std::string flowText(const FlowPicture& flow) {
     size_t shown = 0;
     for (auto& [rank, rows] : ranks) {
         if (shown++ == kMostRanks)
-            return text + fmt::format("  and {} more ranks\n", ranks.size() - kMostRanks);
+            return text + fmt::format("  and {}\n", counted(ranks.size() - kMostRanks, "more rank"));
         std::ranges::stable_sort(rows, std::greater(), &Flow::Row::bytes);
         uint64_t bytes = 0;
         std::string files;
@@ -93,8 +93,7 @@ std::string flowText(const FlowPicture& flow) {
                                      bytesText(rows[i]->bytes));
         }
         text += fmt::format("  rank {} reads {} from {}: {}{}\n", rank, bytesText(bytes),
-                            rows.size() == 1 ? "1 file" : fmt::format("{} files", rows.size()), files,
-                            rows.size() > kNamed ? ", …" : "");
+                            counted(rows.size(), "file"), files, rows.size() > kNamed ? ", …" : "");
     }
     return text;
 }
@@ -147,15 +146,14 @@ void showReport(const Context& context, const Conversion& conversion, const Conv
     const PreparedConversion& prepared = conversion.prepared();
     const Style style{context.colored()};
     fmt::print("{} {}\n", style.green("done:"), printable(context.shown(prepared.destination)));
-    fmt::print("  {} tensors, {} objects; {} read, {} written in {} ({}/s)\n",
-               countText(prepared.plan.tensors), countText(prepared.plan.objects),
-               bytesText(report.bytesRead), bytesText(report.bytesWritten), durationText(report.seconds),
-               bytesText(rateOf(report)));
+    fmt::print("  {}, {}; {} read, {} written in {} ({}/s)\n", counted(prepared.plan.tensors, "tensor"),
+               counted(prepared.plan.objects, "object"), bytesText(report.bytesRead),
+               bytesText(report.bytesWritten), durationText(report.seconds), bytesText(rateOf(report)));
     if (const auto& group = conversion.group()) {
         fmt::print("  {}: {} moved between them; {} were expected\n", groupText(*group),
                    bytesText(group->bytesMoved), durationText(group->expected.seconds));
         for (const GroupReport::DiskShare& share : group->disks)
-            fmt::print("  on the disk of {}: {} files, {}\n", printable(share.name), countText(share.files),
+            fmt::print("  on the disk of {}: {}, {}\n", printable(share.name), counted(share.files, "file"),
                        bytesText(share.bytes));
     }
     if (report.bytesReused) fmt::print("  {} were already done and reused\n", bytesText(report.bytesReused));
@@ -172,25 +170,22 @@ void showReport(const Context& context, const Conversion& conversion, const Conv
             "certain\n",
             style.yellow("warning:"));
     if (!report.counts.empty())
-        fmt::print("  {} {} tensors hold NaN or Inf, such as {}\n", style.yellow("warning:"),
-                   report.counts.size(), printable(report.counts[0].first));
+        fmt::print("  {} NaN or Inf in {}, such as {}\n", style.yellow("warning:"),
+                   counted(report.counts.size(), "tensor"), printable(report.counts[0].first));
     if (prepared.plan.replicas > 0)
-        fmt::print(
-            "  replicas not compared: {} chunks of the source ('validate --level values' compares them)\n",
-            countText(prepared.plan.replicas));
+        fmt::print("  replicas not compared: {} of the source ('validate --level values' compares them)\n",
+                   counted(prepared.plan.replicas, "chunk"));
     for (const auto& [name, why, rule] : report.checksums.wrong)
         fmt::print("  {} {}: {}\n", style.yellow("warning:"), printable(name), why);
     if (const std::string text = report.checksums.text(); !text.empty()) fmt::print("  {}\n", text);
     if (!prepared.plan.fromMasters.empty())
-        fmt::print("  {} weights have the values of their fp32 masters\n",
-                   countText(prepared.plan.fromMasters.size()));
+        fmt::print("  the fp32 masters gave the values of {}\n",
+                   counted(prepared.plan.fromMasters.size(), "weight"));
     if (!prepared.plan.leftOut.empty())
-        fmt::print("  {} left out\n", prepared.plan.leftOut.size() == 1
-                                          ? "1 entry was"
-                                          : fmt::format("{} entries were", prepared.plan.leftOut.size()));
+        fmt::print("  left out: {}\n", counted(prepared.plan.leftOut.size(), "entry"));
     if (!prepared.plan.unknown.empty())
-        fmt::print("  {} {} tensors are unknown to the recipe and keep names of the source\n",
-                   style.yellow("warning:"), countText(prepared.plan.unknown.size()));
+        fmt::print("  {} the recipe does not know {}; such names stay as they are\n",
+                   style.yellow("warning:"), counted(prepared.plan.unknown.size(), "tensor"));
 }
 
 }  // namespace shardscope::cli

@@ -86,8 +86,7 @@ void showPart(const Context& context, const PartReport& part, const std::string&
     } else if (part.open.empty()) {
         fmt::print("  all parts are done; {}\n", next);
     } else {
-        fmt::print("  {} of {} parts are not done{}\n", countText(part.open.size()),
-                   countText(part.part.count),
+        fmt::print("  {} of {} not done{}\n", countText(part.open.size()), counted(part.part.count, "part"),
                    part.setUpBy.empty() ? "" : " in the directory that " + part.setUpBy + " has set up");
         if (part.alone)
             fmt::print("  no other part has begun there: hosts that do not share it work in others\n");

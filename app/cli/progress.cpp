@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "cli/text.h"
 #include "places/http.h"
 
@@ -21,10 +22,9 @@ Json busyJson(const Progress::Busy& busy) {
 // "  12 transfers, 3 retries, throttled 1×"; empty while no place is used.
 std::string trafficText(const Http::Traffic& traffic) {
     if (!traffic.transfers) return {};
-    std::string text = fmt::format("  {} transfer{}", traffic.transfers, traffic.transfers == 1 ? "" : "s");
-    if (traffic.retries)
-        text += fmt::format(", {} retr{}", traffic.retries, traffic.retries == 1 ? "y" : "ies");
-    if (traffic.throttled) text += fmt::format(", throttled {}×", traffic.throttled);
+    std::string text = fmt::format("  {}", counted(traffic.transfers, "transfer"));
+    if (traffic.retries) text += fmt::format(", {}", counted(traffic.retries, "retry"));
+    if (traffic.throttled) text += fmt::format(", throttled {}×", countText(traffic.throttled));
     return text;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/numbers.h"
 #include "base/own_program.h"
+#include "base/units.h"
 #include "cli/agent.h"
 #include "cli/help.h"
 #include "cli/part_option.h"

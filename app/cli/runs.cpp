@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/rule.h"
+#include "base/units.h"
 #include "cli/text.h"
 #include "cli/validate_words.h"
 #include "engine/report.h"
@@ -78,8 +79,8 @@ Result<int> showRun(const Context& context, const Run& run, const ValidateReques
         if (ranks) row.insert(row.begin() + 5, facts.steps[i].ranksText());
         table.add(std::move(row));
     }
-    fmt::print("{}: a run with {} step{}\n\n", style.bold(printable(context.shown(run.source.display))),
-               run.directory.steps.size(), run.directory.steps.size() == 1 ? "" : "s");
+    fmt::print("{}: a run with {}\n\n", style.bold(printable(context.shown(run.source.display))),
+               counted(run.directory.steps.size(), "step"));
     table.print(stdout, style);
     if (const auto missing = missingStep(run)) {
         fmt::print("\n{} {}: {}\n", style.red("error"), missing->rule, printable(missing->message));
@@ -138,9 +139,9 @@ Result<int> validateRun(const Context& context, const Run& run, const ValidateRe
     } else {
         const RunFacts facts = factsOf(judged.lines);
         printChanges(run, facts, style);
-        fmt::print("\n{}: {} ({} of {} steps are safe; level {})\n", style.bold("verdict"),
-                   coloredVerdict(judged.verdict, style), good, run.directory.steps.size(),
-                   levelName(words.level));
+        fmt::print("\n{}: {} ({} of {} safe; level {})\n", style.bold("verdict"),
+                   coloredVerdict(judged.verdict, style), countText(good),
+                   counted(run.directory.steps.size(), "step"), levelName(words.level));
         if (facts.newestWhole != kNoStep)
             printNewestWhole(
                 context, run, facts,

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "cli/one_of.h"
 
 namespace shardscope::cli {
@@ -105,7 +106,8 @@ void printFinding(const Finding& finding, const Style& style, size_t indent) {
         fmt::print("{}\n", line);
     }
     if (finding.count > kShown && finding.examples.size() > kShown)
-        fmt::print("{}    ... {} in all (with --json: up to --examples of them)\n", margin, finding.count);
+        fmt::print("{}    ... {} in all (with --json: up to --examples of them)\n", margin,
+                   countText(finding.count));
 }
 
 void printFindings(const ValidationReport& report, const std::vector<Suppression>& accepted,

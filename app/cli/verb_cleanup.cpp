@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "cli/application.h"
 #include "cli/text.h"
 #include "places/leftovers.h"
@@ -72,12 +73,12 @@ Result<int> cleanup(const Context& context, const Cleanup& asked) {
     } else {
         table.print(stdout, Style{context.colored()});
         if (asked.yes)
-            fmt::print("{} of {} removed\n", removed, found.all().size());
+            fmt::print("{} of {} removed\n", countText(removed), countText(found.all().size()));
         else if (old > 0)
             fmt::print(
                 "nothing is removed yet: --yes removes {}. A job that is at work, or that is to be resumed, "
                 "needs what it has here.\n",
-                old == 1 ? "this one" : fmt::format("these {}", old));
+                counted(old, "leftover"));
     }
     if (!failed.ok()) return failed.error();
     return 0;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "answers/documents.h"
+#include "base/units.h"
 #include "cli/application.h"
 #include "cli/convert.h"
 #include "cli/text.h"
@@ -78,7 +79,7 @@ void printLists(const DiffReport& report, const Style& style) {
 void printSummary(const DiffReport& report, size_t hidden) {
     if (hidden > 0) fmt::print("... and {} more tensors whose values differ less\n", countText(hidden));
     if (const auto& all = report.summary) {
-        fmt::print("values: {} tensors compared, {} equal, {} different", countText(report.compared),
+        fmt::print("values: {} compared, {} equal, {} different", counted(report.compared, "tensor"),
                    countText(all->equal), countText(all->different));
         if (all->different > 0)
             fmt::print(

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "answers/documents.h"
+#include "base/units.h"
 #include "cli/application.h"
 #include "cli/remote.h"
 #include "cli/text.h"
@@ -34,9 +35,9 @@ int printIndexed(const Context& context, const std::string& path, const std::str
         printJson(indexJson(path, file, bytes, catalog));
         return 0;
     }
-    fmt::print("{}: {}, {} tensors in {} chunks, {} objects\n", printable(file), bytesText(bytes),
-               countText(catalog.tensorCount()), countText(catalog.chunkCount()),
-               countText(catalog.objects().size()));
+    fmt::print("{}: {}, {} in {}, {}\n", printable(file), bytesText(bytes),
+               counted(catalog.tensorCount(), "tensor"), counted(catalog.chunkCount(), "chunk"),
+               counted(catalog.objects().size(), "object"));
     return 0;
 }
 

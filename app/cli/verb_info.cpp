@@ -6,6 +6,7 @@
 
 #include "answers/documents.h"
 #include "answers/rank_shares.h"
+#include "base/units.h"
 #include "cli/application.h"
 #include "cli/runs.h"
 #include "cli/text.h"
@@ -90,8 +91,8 @@ Result<int> info(const Context& context, const InfoOptions& options) {
     fmt::print("  format      {}\n", printable(format));
     if (!elsewhere.empty()) fmt::print("  read from   {}; the data is not here\n", printable(elsewhere));
     if (!catalog.writer().empty()) fmt::print("  written by  {}\n", printable(catalog.writer()));
-    fmt::print("  tensors     {} in {} chunks, {} objects\n", countText(catalog.tensorCount()),
-               countText(catalog.chunkCount()), countText(catalog.objects().size()));
+    fmt::print("  tensors     {} in {}, {}\n", countText(catalog.tensorCount()),
+               counted(catalog.chunkCount(), "chunk"), counted(catalog.objects().size(), "object"));
     const uint64_t optimizerElements = catalog.elementsOf(Role::optimizer);
     fmt::print(
         "  parameters  {}{}\n", countText(catalog.elementsOf(Role::parameter)),
@@ -100,16 +101,14 @@ Result<int> info(const Context& context, const InfoOptions& options) {
                summary.optimizerBytes
                    ? fmt::format(" ({} of it optimizer state)", bytesText(summary.optimizerBytes))
                    : "");
-    fmt::print("  files       {}, written by {} rank{}, {}\n", countText(catalog.files().size()),
-               countText(catalog.rankCount()), catalog.rankCount() == 1 ? "" : "s",
-               bytesText(summary.fileBytes));
+    fmt::print("  files       {}, written by {}, {}\n", countText(catalog.files().size()),
+               counted(catalog.rankCount(), "rank"), bytesText(summary.fileBytes));
     for (const auto& [name, share] : summary.dtypes) {
-        fmt::print("  {:<11} {} in {} tensor{}\n", name, bytesText(share.bytes), countText(share.tensors),
-                   share.tensors == 1 ? "" : "s");
+        fmt::print("  {:<11} {} in {}\n", name, bytesText(share.bytes), counted(share.tensors, "tensor"));
     }
     for (const QuantizedShare& share : summary.quantized) {
-        fmt::print("  quantized   {} weights, {} in {} tensors: {}\n", countText(share.weights),
-                   bytesText(share.bytes), countText(share.tensors), printable(share.title));
+        fmt::print("  quantized   {}, {} in {}: {}\n", counted(share.weights, "weight"),
+                   bytesText(share.bytes), counted(share.tensors, "tensor"), printable(share.title));
     }
     if (mesh) {
         fmt::print("\n{} {} ({})\n", style.bold("mesh"), formatMesh(*mesh),

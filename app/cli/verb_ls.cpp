@@ -5,6 +5,7 @@
 
 #include "answers/documents.h"
 #include "answers/rank_shares.h"
+#include "base/units.h"
 #include "cli/application.h"
 #include "cli/one_of.h"
 #include "cli/text.h"
@@ -256,10 +257,8 @@ Result<int> ls(const Context& context, const LsOptions& options) {
     if (options.files) print(fileTable(catalog, options));
     if (first) print(tensorTable(checkpoint, chosen, options.csv));
     if (options.rank >= 0 && !options.csv)
-        fmt::print("\nrank {} holds {} in {} chunk{} of {} tensor{}\n", options.rank,
-                   bytesText(chosen.sum.bytes), countText(chosen.sum.chunks),
-                   chosen.sum.chunks == 1 ? "" : "s", countText(chosen.sum.tensors),
-                   chosen.sum.tensors == 1 ? "" : "s");
+        fmt::print("\nrank {} holds {} in {} of {}\n", options.rank, bytesText(chosen.sum.bytes),
+                   counted(chosen.sum.chunks, "chunk"), counted(chosen.sum.tensors, "tensor"));
     return 0;
 }
 

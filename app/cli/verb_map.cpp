@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "answers/documents.h"
+#include "base/units.h"
 #include "cli/application.h"
 #include "cli/convert.h"
 #include "cli/output_file.h"
@@ -192,7 +193,8 @@ Result<int> map(const Context& context, const MapOptions& options) {
         style.dim(options.ascii
                       ? "columns: ranks; . nothing  1 up to 1/8  2 up to 1/4  4 up to 1/2  6 more  # all"
                       : "columns: ranks; · nothing  ▁ up to 1/8  ▂ up to 1/4  ▄ up to 1/2  ▆ more  █ all"));
-    if (step > 1) fmt::print("{}\n", style.dim(fmt::format("each column stands for {} ranks", step)));
+    if (step > 1)
+        fmt::print("{}\n", style.dim(fmt::format("each column stands for {}", counted(step, "rank"))));
     return 0;
 }
 

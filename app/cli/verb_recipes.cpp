@@ -3,6 +3,7 @@
 
 #include "answers/documents.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "cli/application.h"
 #include "cli/text.h"
 #include "engine/recipe.h"
@@ -31,9 +32,9 @@ void printFit(const Json& recipe, const Style& style) {
                recipe["description"].get<std::string>());
     const auto weights = recipe["weights"].get<size_t>(), left = recipe["left_count"].get<size_t>();
     if (left == 0)
-        fmt::print("  fits the names of all {} weights\n", countText(weights));
+        fmt::print("  fits the names of all {}\n", counted(weights, "weight"));
     else
-        fmt::print("  leaves {} of {} weights as they are: {}\n", countText(left), countText(left + weights),
+        fmt::print("  leaves {} of {} as they are: {}\n", countText(left), counted(left + weights, "weight"),
                    printable(listed(texts("left"), 3)));
     std::vector<std::string> numbers;
     for (const auto& [name, value] : recipe["values"].items())

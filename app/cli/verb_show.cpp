@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "answers/documents.h"
+#include "base/units.h"
 #include "cli/application.h"
 #include "cli/text.h"
 #include "model/coverage.h"
@@ -77,8 +78,8 @@ Result<int> show(const Context& context, const ShowOptions& options) {
         for (const Box& gap : coverage.gaps)
             fmt::print("  {} {}\n", style.red("missing"), formatBox(gap.offsets, gap.lengths));
         if (coverage.overlapCount)
-            fmt::print("  {} {} pairs of chunks share elements\n", style.red("overlap"),
-                       coverage.overlapCount);
+            fmt::print("  {} {} of chunks with shared elements\n", style.red("overlap"),
+                       counted(coverage.overlapCount, "pair"));
     }
     fmt::print("\n");
     using A = Table::Align;

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/units.h"
 #include "cli/application.h"
 #include "cli/one_of.h"
 #include "cli/part_option.h"
@@ -31,7 +32,7 @@ void printReport(const Context& context, const ValidationReport& report,
     const Judgement judgement = judgementOf(report, accepted);
     fmt::print("{}: {}", style.bold("verdict"), coloredVerdict(judgement.verdict, style));
     if (judgement.accepted)
-        fmt::print(" ({} accepted; without that: {})", judgement.accepted,
+        fmt::print(" ({} accepted; without that: {})", countText(judgement.accepted),
                    coloredVerdict(report.verdict, style));
     fmt::print("\n");
     const auto list = [&](const char* title, const std::vector<std::string>& items) {

@@ -1,5 +1,5 @@
 // What differs from another checkpoint, whatever its format and sharding.
-import { allowed, button, countText, drawnBy, element, fill, get, getBytes, shown, step, table, tell } from "./common.js";
+import { allowed, button, counted, countText, drawnBy, element, fill, get, getBytes, shown, step, table, tell } from "./common.js";
 
 const kMost = 200;
 
@@ -19,7 +19,7 @@ function showResult(said, other, into) {
   const norm = said.summary && said.summary.different ? element("p", {}, "The L2 norm of the difference is " + figure(said.summary.l2) + ", " + figure(said.summary.rel_l2) + " of that of the values here.") : null;
   const left = said.left_out_a.length + said.left_out_b.length;
   fill(into, same, norm,
-    left ? element("p", { class: "quiet" }, "Weights only: left out are " + countText(said.left_out_a.length) + " tensors here and " + countText(said.left_out_b.length) + " in " + other + ".") : null,
+    left ? element("p", { class: "quiet" }, "Weights only: left out are " + counted(said.left_out_a.length, "tensor", "tensors") + " here and " + countText(said.left_out_b.length) + " in " + other + ".") : null,
     section("Only here", ["tensor"], said.only_a.map((text) => [name(text)])),
     section("Only in " + other, ["tensor"], said.only_b.map((text) => [element("span", { class: "mono" }, text)])),
     section("Other shape", ["tensor", "here", "there"], pairs(said.shape)),

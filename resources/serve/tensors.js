@@ -1,5 +1,5 @@
 // The tensors as a list, and one of them with its chunks and values.
-import { back, boxText, button, bytesText, countText, element, fill, filterBar, get, numberText, pager, shapeText, shown, table, tell } from "./common.js";
+import { back, boxText, button, bytesText, counted, countText, element, fill, filterBar, get, numberText, pager, shapeText, shown, table, tell } from "./common.js";
 import { sliceView } from "./values.js";
 
 const kRows = 100, kChunks = 100;
@@ -88,7 +88,7 @@ export async function showTensor(name, at = 0) {
     element("h2", { class: "mono" }, tensor.name),
     element("dl", {}, ...fields.flatMap(([key, value]) => [element("dt", {}, key), element("dd", {}, value)])),
     ...said.gaps.slice(0, 20).map((gap) => element("p", { class: "error" }, "✕ no rank holds " + boxText(gap))),
-    said.gaps.length > 20 && element("p", { class: "error" }, countText(said.gaps.length - 20) + " more places that no rank holds"),
+    said.gaps.length > 20 && element("p", { class: "error" }, counted(said.gaps.length - 20, "more place", "more places") + " that no rank holds"),
     element("h2", {}, "Values"), elsewhere ? element("p", { class: "quiet" }, "Read from " + elsewhere + ": the data is not here.") : element("div", { class: "bar" }, read, element("span", { class: "quiet small" }, "statistics and histogram of all values")), values,
     !elsewhere && sliceView(tensor),
     element("h2", {}, "Chunks"),

@@ -54,13 +54,13 @@ class ExpectCliTest : public QObject {
         QTest::addColumn<QString>("says");
         QTest::newRow("layer") << nlohmann::json{{"num_hidden_layers", 4}} << false
                                << "no tensor of layer 2, 3";
-        QTest::newRow("further layer") << nlohmann::json{{"num_hidden_layers", 1}} << false << "has 1 layers";
+        QTest::newRow("further layer") << nlohmann::json{{"num_hidden_layers", 1}} << false << "has 1 layer";
         QTest::newRow("vocabulary") << nlohmann::json{{"num_hidden_layers", 2}, {"vocab_size", 7}} << false
                                     << "a vocabulary of 7";
         QTest::newRow("expert") << nlohmann::json{{"num_hidden_layers", 2}, {"num_local_experts", 3}} << true
                                 << "no tensor of expert 2";
         QTest::newRow("further expert")
-            << nlohmann::json{{"num_hidden_layers", 2}, {"num_local_experts", 1}} << true << "has 1 experts";
+            << nlohmann::json{{"num_hidden_layers", 2}, {"num_local_experts", 1}} << true << "has 1 expert";
         QTest::newRow("no layers") << nlohmann::json{{"vocab_size", 2}} << false
                                    << "does not say how many layers";
     }

@@ -124,7 +124,7 @@ class PartReadingsCliTest : public QObject, protected PartsFixture {
         const Outcome open = reading(source_, what, {"--finish"});
         QCOMPARE(open.exitCode, 3);
         const std::string message = open.json()["message"];
-        QVERIFY2(message.find("3 of 4 parts are not done: 1, 2, 3") != std::string::npos, message.c_str());
+        QVERIFY2(message.find("3 of 4 parts not done: 1, 2, 3") != std::string::npos, message.c_str());
         for (int index = 1; index < kParts; ++index)
             QCOMPARE(reading(source_, what, {"--part", part(index), "--finish", "auto"}).exitCode, 0);
         QVERIFY(!QFile::exists(records()));

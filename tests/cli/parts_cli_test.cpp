@@ -178,7 +178,7 @@ class PartsCliTest : public QObject, protected PartsFixture {
         const Outcome finish = run({"--finish"});
         QCOMPARE(finish.exitCode, 3);
         const std::string message = finish.json()["message"];
-        QVERIFY2(message.find("3 of 4 parts are not done: 0, 1, 3") != std::string::npos, message.c_str());
+        QVERIFY2(message.find("3 of 4 parts not done: 0, 1, 3") != std::string::npos, message.c_str());
         QVERIFY(!QFile::exists(target()));
     }
 
@@ -237,7 +237,7 @@ class PartsCliTest : public QObject, protected PartsFixture {
             QVERIFY(QFile::rename(journal, staging() + QStringLiteral("/part-r1-w%1.journal").arg(index)));
         }
         const Outcome open = run({"--finish"});
-        QVERIFY2(open.json()["message"].get<std::string>().find("2 of 4 parts are not done: 1, 3") !=
+        QVERIFY2(open.json()["message"].get<std::string>().find("2 of 4 parts not done: 1, 3") !=
                      std::string::npos,
                  open.out.c_str());
         const Outcome again = run({"--part", part(0)});
@@ -361,7 +361,7 @@ class PartsCliTest : public QObject, protected PartsFixture {
         QVERIFY(run({"--part", part(2), "--finish", "auto"}).json()["was_done"].get<bool>());
         const Outcome early = run({"--finish"});
         QCOMPARE(early.exitCode, 3);
-        QVERIFY2(early.json()["message"].get<std::string>().find("1 of 4 parts are not done: 1") !=
+        QVERIFY2(early.json()["message"].get<std::string>().find("1 of 4 parts not done: 1") !=
                      std::string::npos,
                  early.out.c_str());
         const Outcome finished = run({"--part", part(1), "--finish", "auto"});

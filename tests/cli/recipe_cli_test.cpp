@@ -316,9 +316,9 @@ class RecipeCliTest : public QObject, RecipeRunner {
             "would both be called 'b'");
         row("no name", R"({"step": "rename", "from": "^a$", "to": ""})", "would lose its name");
         row("heads", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": 3})",
-            "step 1 (rope): 'a' [4, 6]: 4 rows are not 3 heads");
+            "step 1 (rope): 'a' [4, 6]: 4 rows cannot be 3 heads");
         row("pairs", R"({"step": "rope", "layout": "half", "tensors": "a", "heads": 4})",
-            "4 rows are not heads of 1 rows, in pairs");
+            "4 rows cannot be heads of 1 row, in pairs");
         row("heads or size",
             R"({"step": "rope", "layout": "half", "tensors": "a", "heads": 1, "head_dim": 4})",
             "it needs either 'heads' or 'head_dim'");
@@ -327,7 +327,7 @@ class RecipeCliTest : public QObject, RecipeRunner {
             "3 query heads cannot share 2 key-value heads");
         row("slots",
             R"({"step": "fused-qkv", "layout": "grouped", "from": "a", "into": ["q", "k", "v"], "heads": 1})",
-            "4 rows are not 1 query heads and twice 1 key-value heads");
+            "4 rows cannot be 1 query head and twice 1 key-value head of one size");
         row("names",
             R"({"step": "fused-qkv", "layout": "blocks", "from": "a", "into": ["q", "k"], "heads": 2})",
             "it needs three names");

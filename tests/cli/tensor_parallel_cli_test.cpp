@@ -303,7 +303,7 @@ class TensorParallelCliTest : public QObject {
     void theNumberOfMissingFilesIsSaid() {
         writeModel(at("many"), {{"norm.weight", filled({4})}}, {}, "model-rank-1999-part-0");
         const Outcome judged = runShardscope({"validate", at("many")});
-        QVERIFY2(judged.out.find("1999 files are missing in all") != std::string::npos, judged.out.c_str());
+        QVERIFY2(judged.out.find("1,999 files are missing in all") != std::string::npos, judged.out.c_str());
     }
 
     void publishedModelsCountTheirFiles() {

@@ -145,7 +145,7 @@ class TransformersCliTest : public QObject {
             "the shape of 'model.layers.0.mlp.down_proj.weight' is [8, 12], its config.json says [8, 16]");
         row("other heads", "k_proj.weight' is [4, 8], its config.json says [8, 8]");
         row("no biases", "it lacks 'model.layers.0.self_attn.k_proj.bias'");
-        row("adapter", "4 of its tensors are of an adapter that is not merged");
+        row("adapter", "it has 4 tensors of an adapter that is not merged");
         row("int8", "of quantized weights, such as");
         row("called quantized", "says that the weights are quantized (fp8), and they are plain");
         row("an average beside", "it holds two models, such as");
@@ -307,7 +307,7 @@ class TransformersCliTest : public QObject {
         more["extra.weight"] = tensor({2, 2});
         const Outcome lacks = converted(less), has = converted(more);
         QVERIFY2(lacks.err.find("it lacks 2 of the 21 tensors") != std::string::npos, lacks.err.c_str());
-        QVERIFY2(has.err.find("1 of its tensors are not in the model") != std::string::npos, has.err.c_str());
+        QVERIFY2(has.err.find("does not have 1 of its tensors") != std::string::npos, has.err.c_str());
         more.erase("extra.weight");
         more["model.norm.weight"] = tensor({kHidden + 1});
         const Outcome shape = converted(more), prefix = converted(renamed(llama(), "", "a.b."));
