@@ -161,7 +161,7 @@ class StatesTest : public QObject, protected WindowFixture {
         QTRY_COMPARE_WITH_TIMEOUT(cell(1, 7), QString("✓ whole · newest whole step"), kPatience);
         QCOMPARE(cell(0, 0), QString("step-2"));
         QTRY_VERIFY(shownText(page).contains("file.missing"));
-        QVERIFY2(shownText(page).contains("1 is not whole"), qPrintable(shownText(page)));
+        QVERIFY2(shownText(page).contains("1 not whole"), qPrintable(shownText(page)));
         picture(*window_, "state-run");
         // A step that is saved meanwhile appears and is judged; what is chosen stays.
         QVERIFY(QDir().mkpath(dir.filePath("fresh")));

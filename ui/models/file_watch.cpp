@@ -78,8 +78,9 @@ void FileWatch::compare(std::vector<FileStamp> now) {
     }
     stamps_ = std::move(now);
     const QString time = momentText(QDateTime::currentDateTime());
-    changes_ = changed == 1 ? tr("'%1' changed at %2.").arg(first, time)
-                            : tr("%1 files changed at %2, '%3' among them.").arg(changed).arg(time, first);
+    changes_ = changed == 1
+                   ? tr("'%1' changed at %2.").arg(first, time)
+                   : tr("%1 files changed at %2, '%3' among them.").arg(numberText(changed), time, first);
     growth_ = grown == 0   ? QString()
               : grown == 1 ? tr("'%1' has grown to %2.").arg(firstGrown, sizeText(firstSize))
                            : tr("%1 files grow, '%2' among them.").arg(numberText(grown), firstGrown);

@@ -82,8 +82,10 @@ QString sentence(QString text) {
 }
 
 QString findingText(const Json& finding) {
-    return QObject::tr("%1 NaN and %2 infinite values")
-        .arg(numberText(count(finding, "nan")), numberText(count(finding, "inf")));
+    return QObject::tr("%1 NaN and %2")
+        .arg(numberText(count(finding, "nan")),
+             countedText(count(finding, "inf"), QObject::tr("1 infinite value"),
+                         QObject::tr("%1 infinite values")));
 }
 
 JobError errorOf(const Json& json) {

@@ -315,7 +315,7 @@ QString RunSteps::summary() const {
         parts += tr("%1 names %2").arg(toQString(directory.tracker), toQString(directory.tracked));
     }
     parts += tr("%1 of %2 checked").arg(numberText(checked), numberText(rows_.size()));
-    if (bad > 0) parts += countedText(bad, tr("1 is not whole"), tr("%1 are not whole"));
+    if (bad > 0) parts += tr("%1 not whole").arg(numberText(bad));
     return parts.join(QStringLiteral(" · "));
 }
 

@@ -231,8 +231,9 @@ QVariant TensorTreeModel::data(const QModelIndex& index, int role) const {
         case Qt::ToolTipRole: {
             QString text = toQString(tree_->fullName(n));
             if (index.column() == health && t == kNone && healthOf(n) == Health::missing)
-                text += tr("\n%1 of %2 tensors are missing or truncated in part")
-                            .arg(numberText(incomplete_[n]), numberText(tree_->tensorCount(n)));
+                text += tr("\nmissing or truncated in part: %1 of %2")
+                            .arg(numberText(incomplete_[n]),
+                                 countedText(tree_->tensorCount(n), tr("1 tensor"), tr("%1 tensors")));
             else if (index.column() == health)
                 text += '\n' + stateText(n);
             if (t != kNone && catalog.aliasOf(t) != kNone)

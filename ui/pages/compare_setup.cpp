@@ -179,7 +179,7 @@ void CompareSetup::refresh() {
     rulesProblem_->setVisible(!read.ok());
     const QString rules = !read.ok()      ? tr("rename rules ▲")
                           : read->empty() ? tr("rename rules")
-                                          : tr("rename rules (%1)").arg(read->size());
+                                          : tr("rename rules (%1)").arg(numberText(read->size()));
     rulesButton_->setText((recipe_->map().isEmpty() ? tr("Recipe, %1") : tr("Recipe ✓, %1")).arg(rules));
     compare_->setVisible(!busy_);
     cancel_->setVisible(busy_);

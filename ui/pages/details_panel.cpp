@@ -347,7 +347,7 @@ void DetailsPanel::showRanks(const std::vector<uint32_t>& ranks) {
         bytes += facts.ranks[rank].bytes;
         chunks += facts.ranks[rank].chunks;
     }
-    section(ranks.size() == 1 ? tr("Rank %1").arg(ranks[0]) : tr("%1 ranks").arg(ranks.size()));
+    section(ranks.size() == 1 ? tr("Rank %1").arg(ranks[0]) : tr("%1 ranks").arg(numberText(ranks.size())));
     if (ranks.size() == 1)
         line(tr("Place"), toQString(rankLabel(facts.mesh, ranks[0])));
     else

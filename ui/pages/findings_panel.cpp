@@ -270,7 +270,7 @@ void FindingsPanel::update() {
                            ? tr("Nothing found so far")
                            : answer.mark + ' ' + answer.words.section(':', 0, 0);
         if (sofar) text += tr(" (%1)").arg(validation_.depth());
-        if (model_->suppressed()) text += tr(" (%1 accepted)").arg(model_->suppressed());
+        if (model_->suppressed()) text += tr(" (%1 accepted)").arg(numberText(model_->suppressed()));
         verdict_->setText(text);
         verdict_->setStyleSheet(
             QStringLiteral("font-weight: bold; padding: 2px 8px; border-left: 4px solid %1")

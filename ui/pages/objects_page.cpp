@@ -278,9 +278,8 @@ void ObjectsPage::showFound() {
         return;
     }
     found_->setText(tr("%1 of %2%3")
-                        .arg(at_ + 1)
-                        .arg(hits_.size())
-                        .arg(hits_.size() == kMostFound ? QStringLiteral("+") : QString()));
+                        .arg(numberText(static_cast<uint64_t>(at_) + 1), numberText(hits_.size()),
+                             hits_.size() == kMostFound ? QStringLiteral("+") : QString()));
     const QModelIndex index = model_->indexOf(hits_[static_cast<size_t>(at_)]);
     tree_->setCurrentIndex(index);
     tree_->scrollTo(index);

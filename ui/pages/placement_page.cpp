@@ -615,12 +615,11 @@ void PlacementPage::fillTable() {
         },
         [this, whole, cells](Result<std::vector<ChunkId>> answer) {
             if (!answer.ok()) return;
-            const QString count = numberText(answer->size());
-            tableLabel_->setText(whole ? tr("%1 chunks of all rows and ranks").arg(count)
-                                       : tr("%1 chunks in the region of %2 rows by %3 columns")
-                                             .arg(count)
-                                             .arg(cells.height())
-                                             .arg(cells.width()));
+            const QString chunks = countedText(answer->size(), tr("1 chunk"), tr("%1 chunks"));
+            const auto size = [](int cells) { return numberText(static_cast<uint64_t>(cells)); };
+            tableLabel_->setText(whole ? tr("%1 of all rows and ranks").arg(chunks)
+                                       : tr("%1 in the region of %2 × %3 cells")
+                                             .arg(chunks, size(cells.height()), size(cells.width())));
             chunks_->setChunks(std::move(answer).value());
         });
 }

@@ -47,7 +47,7 @@ QString shortNotChecked(const ValidationReport& report) {
     if (named.isEmpty()) return {};
     const auto more = static_cast<qsizetype>(report.notChecked.size()) - named.size();
     QString text = VerdictStrip::tr(" Not checked: %1").arg(named.join(QStringLiteral("; ")));
-    if (more > 0) text += VerdictStrip::tr(", and %1 more").arg(more);
+    if (more > 0) text += VerdictStrip::tr(", and %1 more").arg(numberText(static_cast<uint64_t>(more)));
     return text + QLatin1Char('.');
 }
 

@@ -142,8 +142,8 @@ void IntentStep::showSpec() {
     showInference();
     showRanks();
     const size_t damaged = state_.session().hasFacts() ? state_.session().facts()->damagedTensors : 0;
-    damage_->setText(tr("▲ %1 of the source are damaged; the page Plan offers what to do with them.")
-                         .arg(tensorsText(damaged)));
+    damage_->setText(
+        tr("▲ Damaged in the source: %1. The page Plan offers what to do.").arg(tensorsText(damaged)));
     damage_->setVisible(damaged > 0);
 }
 
@@ -244,7 +244,7 @@ void DamageChoice::show() {
     const bool skips = damaged > 0 || state_.spec().skipDamaged;
     const bool gaps = countHealth(session, Health::gap) > 0 || countHealth(session, Health::missing) > 0 ||
                       state_.spec().fillGaps != FillGaps::refuse;
-    skip_->setText((lack ? tr("&Leave out %1 that lack bytes") : tr("&Leave out %1 that are damaged"))
+    skip_->setText((lack ? tr("&Leave out %1 with missing bytes") : tr("&Leave out %1 with damage"))
                        .arg(countedText(damaged, tr("the one tensor"), tr("the %1 tensors"))));
     skip_->setChecked(state_.spec().skipDamaged);
     fill_->setCurrentIndex(fill_->findData(static_cast<int>(state_.spec().fillGaps)));

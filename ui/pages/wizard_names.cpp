@@ -292,9 +292,10 @@ void NamesStep::showOutlook() {
     size_t count[4] = {};
     for (const NameChange& change : outlook->names->rows)
         ++count[static_cast<size_t>(change.fate)];
-    counts_->setText(tr("%1 tensors: %2 as they are, %3 changed, %4 excluded, %5 left out")
-                         .arg(numberText(outlook->names->rows.size()), numberText(count[0]),
-                              numberText(count[1]), numberText(count[2]), numberText(count[3])));
+    counts_->setText(tr("%1: %2 as they are, %3 changed, %4 excluded, %5 left out")
+                         .arg(countedText(outlook->names->rows.size(), tr("1 tensor"), tr("%1 tensors")),
+                              numberText(count[0]), numberText(count[1]), numberText(count[2]),
+                              numberText(count[3])));
 }
 
 }  // namespace shardscope::ui

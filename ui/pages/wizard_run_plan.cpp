@@ -226,7 +226,7 @@ void PlanStep::showOutlook() {
         lines += tr("Copies %1 from %2").arg(assets.join(QStringLiteral(", ")), toQString(plan.assetsFrom));
     }
     if (plan.mastersUnused > 0)
-        lines += tr("Converts %1 as stored, not from their fp32 masters")
+        lines += tr("Converts %1 as stored, not from fp32 masters")
                      .arg(countedText(plan.mastersUnused, tr("1 weight"), tr("%1 weights")));
     if (!plan.checksums.empty()) lines += toQString(plan.checksums);
     if (const std::string whole = plan.wholeWarning(); !whole.empty()) lines += toQString("▲ " + whole);

@@ -155,9 +155,9 @@ QString Icicle::tileText(const Tile& tile) const {
             ? tr("\n%1 missing or truncated").arg(ratioText(tile.lost / tile.bytes))
             : tr("\nWorst state: %1").arg(healthName(tile.health));
     if (tile.more > 0) {
-        return tr("%1 smaller parts of %2")
-                   .arg(tile.more)
-                   .arg(tile.node == ModuleTree::kRoot ? tr("the model")
+        return tr("%1 of %2")
+                   .arg(countedText(tile.more, tr("1 smaller part"), tr("%1 smaller parts")),
+                        tile.node == ModuleTree::kRoot ? tr("the model")
                                                        : toQString(tree.fullName(tile.node))) +
                state;
     }

@@ -367,10 +367,11 @@ void PlacementMap::scrollContentsBy(int, int) {
 
 void PlacementMap::describe() {
     const QString text = current_.valid() && matrix_ ? currentText()
-                         : matrix_ ? tr("%1 rows by %2 ranks; arrow keys move from cell to cell")
-                                         .arg(matrix_->rowCount())
-                                         .arg(matrix_->columnCount())
-                                   : tr("nothing to show");
+                         : matrix_
+                             ? tr("%1 by %2; arrow keys move from cell to cell")
+                                   .arg(countedText(matrix_->rowCount(), tr("1 row"), tr("%1 rows")),
+                                        countedText(matrix_->columnCount(), tr("1 rank"), tr("%1 ranks")))
+                             : tr("nothing to show");
     if (text == accessibleDescription()) return;
     setAccessibleDescription(text);
     QAccessibleEvent event(this, QAccessible::DescriptionChanged);

@@ -41,7 +41,7 @@ QString PlacementMap::tooltipAt(const QPoint& position) const {
             return toQString(matrix_->laneText(static_cast<uint32_t>(lanes.begin)));
         QString text = toQString(matrix_->rowLabel(static_cast<uint32_t>(row)));
         if (of.summary) return text;
-        if (of.count > 1) text += tr(", %1 tensors placed alike").arg(of.count);
+        if (of.count > 1) text += tr(", %1 tensors placed alike").arg(numberText(of.count));
         text += QStringLiteral("\n") + toQString(dtypeName(matrix_->catalog().dtype(of.tensor))) +
                 QStringLiteral(" ") + toQString(formatDims(matrix_->catalog().shape(of.tensor))) +
                 QStringLiteral(", ") + toQString(cutText(matrix_->catalog(), of.tensor));

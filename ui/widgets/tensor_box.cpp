@@ -176,19 +176,20 @@ QString TensorBox::shapeText(const BoxShape& shape) const {
     QStringList lines;
     if (shape.kind == BoxShape::Kind::overlap) lines += tr("Two chunks claim %1:").arg(box());
     if (shape.kind == BoxShape::Kind::chunk && shape.count > 1)
-        lines += shape.replicas ? tr("%1 replicas of the same part:").arg(shape.count)
-                                : tr("%1 chunks, one behind the other:").arg(shape.count);
+        lines += shape.replicas ? tr("%1 replicas of the same part:").arg(numberText(shape.count))
+                                : tr("%1 chunks, one behind the other:").arg(numberText(shape.count));
     constexpr uint32_t kMostLines = 8;
     for (uint32_t i = 0; i < shape.count; ++i) {
         if (i == kMostLines) {
-            lines += tr("and %1 more").arg(shape.count - i);
+            lines += tr("and %1 more").arg(numberText(shape.count - i));
             break;
         }
         const ChunkInfo chunk = catalog.chunk(scene_->tensor, scene_->members[shape.first + i]);
         QString line = QStringLiteral("%1: %2, %3")
                            .arg(rankText(chunk.rank), toQString(chunkText(chunk)), sizeText(chunk.length));
         if (chunk.file != kNone)
-            line += tr(", %1 at %2").arg(toQString(catalog.files()[chunk.file].path)).arg(chunk.offset);
+            line += tr(", %1 at byte %2")
+                        .arg(toQString(catalog.files()[chunk.file].path), numberText(chunk.offset));
         if (scene_->facts && scene_->facts->chunkHealth[chunk.id] != Health::ok)
             line += QStringLiteral(" – ") + toQString(chunkStateText(*scene_->facts, catalog, chunk.id));
         // How many, where a validation has read the values.
@@ -209,9 +210,9 @@ void TensorBox::describeCurrent() {
             size_t gaps = 0;
             for (const BoxShape& shape : scene_->shapes)
                 gaps += shape.kind == BoxShape::Kind::gap;
-            text = tr("%1 parts, %2 gaps; arrow keys move from part to part")
-                       .arg(scene_->shapes.size() - gaps)
-                       .arg(gaps);
+            text = tr("%1, %2; arrow keys move from part to part")
+                       .arg(countedText(scene_->shapes.size() - gaps, tr("1 part"), tr("%1 parts")),
+                            countedText(gaps, tr("1 gap"), tr("%1 gaps")));
         }
     }
     describe(text);

@@ -200,7 +200,8 @@ QRectF Treemap::itemRect(uint32_t id) const {
 
 QString Treemap::tileText(const Tile& tile) const {
     if (tile.more > 0)
-        return tr("%1 more files\n%2 together").arg(numberText(tile.more), sizeText(tile.size));
+        return tr("%1\n%2 together")
+            .arg(countedText(tile.more, tr("1 more file"), tr("%1 more files")), sizeText(tile.size));
     return text_ ? text_(items_[tile.first].id) : items_[tile.first].label;
 }
 
@@ -242,7 +243,8 @@ void Treemap::paint(QPainter& painter, const QRect&) {
             paintHealth(painter, mark, tile.health);
             if (rect.height() < 40) label.setLeft(mark.right());
         }
-        QString name = tile.more > 0 ? tr("%1 more files").arg(numberText(tile.more)) : item.label;
+        QString name =
+            tile.more > 0 ? countedText(tile.more, tr("1 more file"), tr("%1 more files")) : item.label;
         if (tile.more > 0 && painter.fontMetrics().horizontalAdvance(name) > label.width() - 4)
             name = QLatin1Char('+') + numberText(tile.more);
         const double line = painter.fontMetrics().height();

@@ -459,7 +459,7 @@ void MainWindow::makeStatusBar() {
             [this, say](const QString& text) { say(findingsButton_, text); });
     const auto countJobs = [this, say] {
         const size_t active = windows_.jobs().activeCount();
-        say(jobsButton_, active ? tr("Jobs: %1 running").arg(active) : tr("Jobs"));
+        say(jobsButton_, active ? tr("Jobs: %1 running").arg(numberText(active)) : tr("Jobs"));
     };
     connect(&windows_.jobs(), &JobStore::listChanged, jobsButton_, countJobs);
     connect(&windows_.jobs(), &JobStore::changed, jobsButton_, countJobs);
@@ -704,7 +704,7 @@ void MainWindow::showTasks() {
     taskCancel_->setVisible(show);
     if (!show) return;
     QString text = status.title;
-    if (running.size() > 1) text += tr(" (+%1 more)").arg(running.size() - 1);
+    if (running.size() > 1) text += tr(" (+%1 more)").arg(numberText(running.size() - 1));
     task_->setText(text);
     taskCancel_->setToolTip(tr("Cancel: %1").arg(status.title));
     taskProgress_->setStatus(status);
