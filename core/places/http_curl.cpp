@@ -91,7 +91,7 @@ std::string checkRange(const HttpTransfer& transfer) {
                            countText(range->last));
     if (asked.whole && range->whole && range->whole != *asked.whole)
         return fmt::format("it had {} and now has {}", counted(*asked.whole, "byte"),
-                           countText(*range->whole));
+                           countText(range->whole));
     return {};
 }
 
