@@ -9,8 +9,8 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "formats/catalog_opener.h"
-#include "formats/open_files.h"
 #include "formats/orbax/metadata.h"
+#include "storage/open_files.h"
 
 namespace shardscope::orbax {
 
