@@ -10,8 +10,8 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "engine/model_config.h"
-#include "formats/open_files.h"
 #include "storage/named_path.h"
+#include "storage/open_files.h"
 
 namespace shardscope {
 namespace {

@@ -30,14 +30,14 @@
 #include "engine/recipe_fit.h"
 #include "engine/transformers.h"
 #include "execute/view_reader.h"
-#include "formats/companions.h"
-#include "formats/open_files.h"
-#include "formats/roles.h"
+#include "model/companions.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
+#include "model/roles.h"
 #include "plan/request_text.h"
 #include "plan/source_placement.h"
 #include "storage/named_path.h"
+#include "storage/open_files.h"
 #include "storage/url.h"
 
 namespace shardscope {

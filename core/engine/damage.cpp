@@ -11,8 +11,8 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "engine/exchanged_files.h"
-#include "formats/companions.h"
-#include "formats/roles.h"
+#include "model/companions.h"
+#include "model/roles.h"
 
 namespace shardscope {
 

@@ -21,7 +21,7 @@
 #include "expectation/integrity.h"
 #include "expectation/lacking.h"
 #include "expectation/model_size.h"
-#include "formats/open_files.h"
+#include "storage/open_files.h"
 
 namespace shardscope {
 

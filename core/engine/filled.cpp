@@ -11,8 +11,8 @@
 #include "engine/expected.h"
 #include "engine/quantized.h"
 #include "engine/whole_file.h"
-#include "formats/open_files.h"
 #include "model/coverage.h"
+#include "storage/open_files.h"
 
 namespace shardscope {
 

@@ -8,7 +8,7 @@
 #include "base/option_words.h"
 #include "engine/engine.h"
 #include "expectation/model_size.h"
-#include "formats/open_files.h"
+#include "storage/open_files.h"
 
 namespace shardscope {
 namespace {

@@ -16,10 +16,10 @@
 #include "engine/parts_of_step.h"
 #include "engine/run_directory.h"
 #include "engine/surroundings.h"
-#include "formats/companions.h"
-#include "formats/open_files.h"
+#include "model/companions.h"
 #include "places/places.h"
 #include "storage/named_path.h"
+#include "storage/open_files.h"
 #include "storage/url.h"
 
 namespace shardscope {

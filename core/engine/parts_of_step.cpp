@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
+#include "base/names.h"
 #include "engine/run_directory.h"
 #include "engine/surroundings.h"
 #include "formats/catalog_reader.h"
-#include "formats/step_part.h"
+#include "model/step_part.h"
 
 namespace shardscope {
 

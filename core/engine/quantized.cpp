@@ -15,7 +15,7 @@
 #include "engine/model_config.h"
 #include "execute/dequantize.h"
 #include "execute/region_reading.h"
-#include "formats/open_files.h"
+#include "storage/open_files.h"
 
 namespace shardscope {
 namespace {

@@ -13,9 +13,10 @@
 #include "engine/parts_of_step.h"
 #include "engine/step_number.h"
 #include "engine/surroundings.h"
-#include "formats/files_below.h"
-#include "formats/open_files.h"
-#include "formats/step_part.h"
+#include "formats/catalog_opener.h"
+#include "model/step_part.h"
+#include "storage/files_below.h"
+#include "storage/open_files.h"
 
 namespace shardscope {
 

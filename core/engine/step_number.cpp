@@ -7,7 +7,7 @@
 
 #include "base/numbers.h"
 #include "engine/model_config.h"
-#include "formats/open_files.h"
+#include "storage/open_files.h"
 
 namespace shardscope {
 

@@ -14,8 +14,8 @@
 #include "encoding/tar.h"
 #include "expectation/contract.h"
 #include "formats/catalog_reader.h"
-#include "formats/companions.h"
-#include "formats/open_files.h"
+#include "model/companions.h"
+#include "storage/open_files.h"
 
 namespace shardscope {
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "execute/verify.h"
-#include "formats/open_files.h"
+#include "storage/open_files.h"
 
 namespace shardscope {
 namespace {

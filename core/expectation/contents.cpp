@@ -7,7 +7,7 @@
 
 #include "base/rule.h"
 #include "base/text.h"
-#include "formats/open_files.h"
+#include "storage/open_files.h"
 
 namespace shardscope {
 

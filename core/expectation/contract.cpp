@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "formats/files_below.h"
+#include "base/names.h"
+#include "storage/files_below.h"
 
 namespace shardscope {
 

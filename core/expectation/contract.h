@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/step_part.h"
 #include "model/catalog.h"
+#include "model/step_part.h"
 #include "storage/file_system.h"
 
 namespace shardscope {

@@ -8,10 +8,11 @@
 
 #include <fmt/format.h>
 
+#include "base/names.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "expectation/contents.h"
-#include "formats/step_part.h"
+#include "model/step_part.h"
 
 namespace shardscope {
 

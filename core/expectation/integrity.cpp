@@ -8,8 +8,8 @@
 
 #include "base/rule.h"
 #include "base/text.h"
-#include "formats/open_files.h"
 #include "storage/digest.h"
+#include "storage/open_files.h"
 
 namespace shardscope {
 

@@ -8,11 +8,12 @@
 
 #include <fmt/format.h>
 
+#include "base/names.h"
 #include "base/numbers.h"
 #include "base/regular_expression.h"
 #include "base/rule.h"
 #include "base/text.h"
-#include "formats/files_below.h"
+#include "storage/files_below.h"
 
 namespace shardscope {
 

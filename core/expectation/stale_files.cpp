@@ -11,7 +11,7 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "expectation/agreement.h"
-#include "formats/files_below.h"
+#include "storage/files_below.h"
 
 namespace shardscope {
 

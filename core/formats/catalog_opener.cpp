@@ -21,6 +21,12 @@ Status requireDirectory(const Source& source) {
         .withHint("name the directory that holds them");
 }
 
+bool holdsDirectory(const Source& source, std::string_view name) {
+    return std::ranges::any_of(source.entries, [&](const DirectoryEntry& entry) {
+        return entry.kind == DirectoryEntry::Kind::directory && entry.name == name;
+    });
+}
+
 Note noteOf(std::string_view rule, Severity severity, std::string message, std::string_view file,
             std::string_view tensor, Note::Lacks lacks, std::optional<uint64_t> offset) {
     Note note{std::string(rule),   severity, std::move(message), std::string(file),

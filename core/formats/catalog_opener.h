@@ -16,6 +16,9 @@ namespace shardscope {
 // Errors: unsupported where the source is a file, for formats whose files are one checkpoint together.
 Status requireDirectory(const Source& source);
 
+// Whether the source's directory lists a directory of this name.
+bool holdsDirectory(const Source& source, std::string_view name);
+
 // An oddity of a file or of a tensor in it.
 Note noteOf(std::string_view rule, Severity severity, std::string message, std::string_view file = {},
             std::string_view tensor = {}, Note::Lacks lacks = Note::Lacks::nothing,

@@ -152,7 +152,7 @@ Tree buildTree(const Catalog& target, const PathInside& inside) {
 std::string whyNotPickled(const Value& value) {
     if (!value) return "its value was not read";
     ValueGraph copy;
-    if (copyValue(value, copy) == kNoNode) return "it is too large";
+    copyValue(value, copy, SIZE_MAX);
     for (NodeId node = 0; node < copy.size(); ++node) {
         if (copy.kind(node) == ValueKind::persistent)
             return "it has tensors inside an object, whose data is not carried";

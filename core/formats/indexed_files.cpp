@@ -8,7 +8,8 @@
 #include "base/numbers.h"
 #include "base/rule.h"
 #include "formats/catalog_opener.h"
-#include "formats/open_files.h"
+#include "storage/files_below.h"
+#include "storage/open_files.h"
 
 namespace shardscope {
 
@@ -71,8 +72,7 @@ std::optional<Note> IndexedFiles::otherCopy(const TensorFiles& all, uint32_t ind
 
 SetName parseSetName(std::string_view fileName, std::string_view ending) {
     SetName set;
-    if (const size_t slash = fileName.rfind('/'); slash != std::string_view::npos)
-        fileName.remove_prefix(slash + 1);
+    fileName = lastNameOf(fileName);
     if (!fileName.ends_with(ending) || fileName.size() <= ending.size()) return set;
     fileName.remove_suffix(ending.size());
     if (fileName.starts_with("shard-")) {

@@ -9,7 +9,7 @@
 #include "base/rule.h"
 #include "base/thread_pool.h"
 #include "base/units.h"
-#include "formats/paths.h"
+#include "model/paths.h"
 #include "model/rank_files.h"
 
 namespace shardscope {

@@ -12,8 +12,8 @@
 #include "encoding/strict_json.h"
 #include "formats/catalog_opener.h"
 #include "formats/rank_cut.h"
-#include "formats/roles.h"
 #include "formats/tensor_files.h"
+#include "model/roles.h"
 
 namespace shardscope {
 
@@ -75,6 +75,11 @@ class TensorAssembly : private CatalogOpener {
         Dims offsets, lengths;  // both empty = the whole tensor
         std::optional<FlatRange> flat;
         bool stated = false;  // by the metadata: covers its region whatever the file holds
+
+        // Elements of a stored tensor from `first` on, which are a range of the whole tensor.
+        static Piece range(uint32_t rank, uint32_t file, uint32_t tensor, int64_t first, FlatRange range) {
+            return {rank, StoredPart::range(file, tensor, first, range.stop - range.start), {}, {}, range};
+        }
     };
     // Adds a piece to the tensor of this path. A new tensor becomes an alias if its file says so. A piece
     // with another shape or dtype than the tensor is dropped with a note.

@@ -32,9 +32,9 @@
 #include "encoding/torch_walk.h"
 #include "encoding/zip.h"
 #include "formats/format.h"
-#include "formats/open_files.h"
 #include "model/value.h"
 #include "storage/materialized.h"
+#include "storage/open_files.h"
 
 namespace shardscope {
 

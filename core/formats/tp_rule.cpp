@@ -51,33 +51,6 @@ Result<std::vector<TpRule>> tpRulesOf(const OpenOptions& options) {
     return rules;
 }
 
-std::string_view takeLastPart(std::string_view& name) {
-    const size_t dot = name.rfind('.');
-    const std::string_view last = name.substr(dot == name.npos ? 0 : dot + 1);
-    name = dot == name.npos ? std::string_view() : name.substr(0, dot);
-    return last;
-}
-
-bool isAmong(std::string_view text, std::initializer_list<std::string_view> all) {
-    return std::ranges::find(all, text) != all.end();
-}
-
-std::optional<NumberInName> NumberInName::behind(std::string_view name, std::string_view word, int64_t most) {
-    const size_t found = name.find(word);
-    return found == name.npos ? std::nullopt : at(name, found + word.size(), most);
-}
-
-std::optional<NumberInName> NumberInName::at(std::string_view name, size_t begin, int64_t most) {
-    std::string_view rest = name.substr(begin);
-    const auto number = takeNumber<int64_t>(rest, most);
-    if (!number) return std::nullopt;
-    return NumberInName{begin, name.size() - rest.size(), *number};
-}
-
-std::string NumberInName::with(std::string_view name, int64_t other) const {
-    return fmt::format("{}{}{}", before(name), other, name.substr(end));
-}
-
 Result<FusedChoice> FusedChoice::parse(const std::string& variant, std::string_view what) {
     FusedChoice choice;
     std::string_view text = variant;

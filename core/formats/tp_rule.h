@@ -2,13 +2,11 @@
 // not say it.
 #pragma once
 
-#include <cstdint>
-#include <initializer_list>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/names.h"
 #include "base/result.h"
 #include "formats/format.h"
 #include "model/name_pattern.h"
@@ -28,22 +26,6 @@ FormatOption tpDimOption();
 Result<TpRule> parseTpRule(const std::string& text);
 // Those that the user gave, in order. Errors: usage.
 Result<std::vector<TpRule>> tpRulesOf(const OpenOptions& options);
-
-// Takes the last component off a dotted name: "a.b.c" becomes "a.b" and gives "c".
-std::string_view takeLastPart(std::string_view& name);
-bool isAmong(std::string_view text, std::initializer_list<std::string_view> all);
-
-// A number in a name, such as that of an expert: 3 behind ".experts." in "a.experts.3.w".
-struct NumberInName {
-    size_t begin = 0, end = 0;  // of its digits
-    int64_t number = 0;
-    // nullopt where no number of at most `most` stands behind the word.
-    static std::optional<NumberInName> behind(std::string_view name, std::string_view word, int64_t most);
-    static std::optional<NumberInName> at(std::string_view name, size_t begin, int64_t most);
-    std::string_view before(std::string_view name) const { return name.substr(0, begin); }
-    // The name with another number in its place.
-    std::string with(std::string_view name, int64_t other) const;
-};
 
 // Which fused projections, of which each rank holds a share of all parts, are read as one tensor: --variant
 // fused-qkv=auto (those that the format knows by name) or fused-qkv=PATTERN,...

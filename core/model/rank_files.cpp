@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "base/names.h"
 #include "base/text.h"
 
 namespace shardscope {
@@ -14,26 +15,6 @@ namespace shardscope {
 namespace {
 
 constexpr size_t kMostTold = 100;
-
-// A path with '#' for each number, and the numbers.
-struct Numbered {
-    std::string kind;
-    std::vector<uint64_t> numbers;
-};
-
-Numbered numberedPath(std::string_view path) {
-    Numbered out;
-    for (size_t at = 0; at < path.size();) {
-        uint64_t number = 0;
-        size_t end = at;
-        for (; end < path.size() && path[end] >= '0' && path[end] <= '9'; ++end)
-            number = number * 10 + static_cast<uint64_t>(path[end] - '0');
-        if (end > at) out.numbers.push_back(number);
-        out.kind += end > at ? '#' : path[at];
-        at = std::max(end, at + 1);
-    }
-    return out;
-}
 
 std::string quoted(const std::string& path) {
     return fmt::format("'{}'", printable(path, kNameInMessage));
@@ -43,8 +24,8 @@ class Misnamed {
   public:
     explicit Misnamed(std::span<const RankOrigin> files) : files_(files) {
         for (size_t f = 0; f < files.size(); ++f) {
-            paths_.push_back(numberedPath(files[f].path));
-            kinds_[paths_[f].kind].push_back(f);
+            paths_.emplace_back(files[f].path);
+            kinds_[paths_[f].text].push_back(f);
         }
     }
 
@@ -120,7 +101,7 @@ class Misnamed {
     }
 
     const std::span<const RankOrigin> files_;
-    std::vector<Numbered> paths_;
+    std::vector<NumberedName> paths_;
     std::map<std::string, std::vector<size_t>> kinds_;
     std::vector<MisnamedFile> found_;
     std::set<size_t> told_;

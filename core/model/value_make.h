@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/path.h"
 #include "model/value.h"
 
 namespace shardscope {
@@ -17,6 +18,10 @@ Value makeValueBy(Add&& add) {
     ValueGraph graph;
     const NodeId node = add(graph);
     return makeValue(std::move(graph), node);
+}
+
+inline Value noneValue() {
+    return makeValueBy([](ValueGraph& graph) { return graph.addNone(); });
 }
 
 // Copies `value` into `graph`; adds None where it is empty.
@@ -41,5 +46,20 @@ inline Value makeDictOf(const std::map<std::string, Value>& entries) {
         return graph.addContainer(ValueKind::dict, items);
     });
 }
+
+// A dict of dicts, put together from its leaves.
+class NestedDict {
+  public:
+    // The leaf at path[depth], path[depth + 1], ...; one whose path ends before is left out.
+    void add(const Path& path, size_t depth, const Value& value);
+    Value finish() && { return makeValue(std::move(graph_), root_); }
+
+  private:
+    NodeId keyOf(const PathPart& part);
+
+    ValueGraph graph_;
+    NodeId root_ = graph_.addContainer(ValueKind::dict);
+    std::map<std::string, NodeId> dicts_;  // by encoded path
+};
 
 }  // namespace shardscope

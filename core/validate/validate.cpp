@@ -12,7 +12,7 @@
 #include "base/rule.h"
 #include "base/units.h"
 #include "encoding/pickle_globals.h"
-#include "formats/companions.h"
+#include "model/companions.h"
 #include "model/coverage.h"
 #include "model/infer_mesh.h"
 #include "storage/system_file.h"

@@ -19,7 +19,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string_view text(reinterpret_cast<const char*>(data), size);
     (void)paddle_nlp::parseModelMeta(text);
     (void)paddle_nlp::parseShardMeta(text);
-    (void)paddle_nlp::parseModelConfig(text);
     (void)paddle_nlp::parseUnifiedIndex(text);
     (void)paddle_nlp::parseRankFileName(text);
     (void)paddle_nlp::parseUnifiedFileName(text);

@@ -13,9 +13,9 @@
 #include "formats/colossalai/layouts.h"
 #include "formats/colossalai/names.h"
 #include "formats/colossalai/rank_metadata.h"
-#include "formats/open_files.h"
 #include "formats/tensor_assembly.h"
 #include "formats/tp_rule.h"
+#include "storage/open_files.h"
 
 namespace shardscope::colossalai {
 

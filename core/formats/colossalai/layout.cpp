@@ -25,16 +25,14 @@ struct Variant {
     bool gathered, bin;
 };
 
-bool isObjectOfOptimizer(const ObjectInfo& object) {
-    const std::string first = object.path.empty() ? object.name : object.path[0].toString();
-    return (first == "state" && object.path.size() == 3 &&
-            object.path[1].kind == PathPart::Kind::integerKey) ||
-           (first == "param_groups" && object.path.size() <= 1);
-}
-
 // "state", the parameter's number, the name of the state.
 bool isState(const Path& path) {
     return path.size() == 3 && path[0].toString() == "state" && path[1].kind == PathPart::Kind::integerKey;
+}
+
+bool isGroups(const ObjectInfo& object) {
+    const std::string first = object.path.empty() ? object.name : object.path[0].toString();
+    return first == "param_groups" && object.path.size() <= 1;
 }
 
 std::string whyNot(const Catalog& target, TensorId t, const Variant& variant) {
@@ -173,7 +171,7 @@ class Layout final : public NamedFileLayout {
         }
         Json metadata = Json::object();
         metadata["checkpoint_version"] = "1.0";
-        metadata["total_size"] = static_cast<double>(total) / static_cast<double>(kMiB);
+        metadata["total_size"] = inMiB(total);
         metadata["metadata"] = std::move(entries);
         addText(fmt::format("pytorch_model-meta-dist-{:05}{}.json", rank, variant_.bin ? "" : ".index"),
                 pythonJson(metadata, 4));
@@ -216,19 +214,24 @@ class Layout final : public NamedFileLayout {
                 total += bytesOf(c);
             }
         }
-        Json index = Json::object();
-        index["metadata"]["total_size"] = inMiB(total);
-        index["weight_map"] = std::move(map);
-        addText(variant_.bin ? "pytorch_model.bin.index.json" : "model.safetensors.index.json",
-                pythonJson(index, 2) + "\n");
+        addIndex(variant_.bin ? "pytorch_model.bin.index.json" : "model.safetensors.index.json",
+                 Json::object(), total, std::move(map));
         return {};
+    }
+
+    void addIndex(std::string path, Json metadata, uint64_t total, Json map) {
+        metadata["total_size"] = inMiB(total);
+        Json index = Json::object();
+        index["metadata"] = std::move(metadata);
+        index["weight_map"] = std::move(map);
+        addText(std::move(path), pythonJson(index, 2) + "\n");
     }
 
     Status addOptimizer(std::map<int64_t, std::vector<ChunkId>>& states) {
         std::map<int64_t, std::vector<const ObjectInfo*>> values;
         const ObjectInfo* groups = nullptr;
         for (const ObjectInfo& object : target_.objects()) {
-            if (!isObjectOfOptimizer(object))
+            if (!isState(object.path) && !isGroups(object))
                 return makeError(ErrorCode::impossible, "ColossalAI's files have no place for it")
                     .ofTensor(object.name);
             if (object.path.size() == 3) {
@@ -262,19 +265,16 @@ class Layout final : public NamedFileLayout {
             total += bytes;
         }
         SHARDSCOPE_TRY(flush());
-        Json index = Json::object();
-        index["metadata"] = Json::object();
+        Json metadata = Json::object();
         if (groups) {
             auto archive = std::make_unique<TorchArchiveWriter>("pytorch_optim_group");
             auto written = archive->pickle().value(groups->value);
             if (!written.ok()) return std::move(written).error().ofTensor(groups->name);
             archive->finish();
             addArchive("pytorch_optim_group.bin", std::move(archive), {});
-            index["metadata"]["param_groups"] = "pytorch_optim_group.bin";
+            metadata["param_groups"] = "pytorch_optim_group.bin";
         }
-        index["metadata"]["total_size"] = inMiB(total);
-        index["weight_map"] = std::move(map);
-        addText("pytorch_optim.bin.index.json", pythonJson(index, 2) + "\n");
+        addIndex("pytorch_optim.bin.index.json", std::move(metadata), total, std::move(map));
         return {};
     }
 
@@ -324,7 +324,7 @@ std::vector<LeftOut> cannotHold(const Catalog& target, const WriteOptions& optio
         target, [&](TensorId t) { return whyNot(target, t, variant); },
         [&](const ObjectInfo& object) -> std::string {
             if (!variant.gathered) return "the distributed layout holds parameters only";
-            if (!isObjectOfOptimizer(object))
+            if (!isState(object.path) && !isGroups(object))
                 return "ColossalAI's files hold states under the number of a parameter, and parameter groups";
             const auto bytes = encodePickle(object.value);
             return bytes.ok() ? "" : bytes.error().message;

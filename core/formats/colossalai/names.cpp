@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/names.h"
 #include "base/numbers.h"
 
 namespace shardscope::colossalai {
@@ -68,12 +69,10 @@ bool isNumberedShard(std::string_view name) {
     std::string_view stem = withoutEnding(name);
     const size_t dash = stem.rfind('-');
     if (dash == stem.npos || stem.size() - dash != 6) return false;
-    const std::string_view number = stem.substr(dash + 1);
-    if (!std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; })) return false;
-    for (std::string_view start : {"model", "pytorch_model", "pytorch_optim", "optimizer"}) {
-        if (stem.starts_with(start)) return true;
-    }
-    return false;
+    return isDigits(stem.substr(dash + 1)) &&
+           std::ranges::any_of(std::initializer_list<std::string_view>{"model", "pytorch_model",
+                                                                       "pytorch_optim", "optimizer"},
+                               [&](std::string_view start) { return stem.starts_with(start); });
 }
 
 bool isWholeOptimizer(std::string_view name) {

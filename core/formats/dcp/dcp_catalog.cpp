@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 #include "base/large_pages.h"
+#include "base/names.h"
 #include "base/numbers.h"
 #include "base/option_words.h"
 #include "base/rule.h"
@@ -17,7 +18,8 @@
 #include "base/units.h"
 #include "encoding/pickle_globals.h"
 #include "formats/catalog_opener.h"
-#include "formats/roles.h"
+#include "model/roles.h"
+#include "storage/files_below.h"
 
 namespace shardscope::dcp {
 
@@ -628,14 +630,10 @@ Result<CatalogParts> Builder::run() {
 }  // namespace
 
 uint32_t rankOfDataFile(std::string_view path) {
-    if (const size_t slash = path.rfind('/'); slash != std::string_view::npos) path.remove_prefix(slash + 1);
     std::string_view rest;
-    const uint32_t rank = leadingRank(path, rest);
+    const uint32_t rank = leadingRank(lastNameOf(path), rest);
     if (rank == kNone || !rest.starts_with('_') || !rest.ends_with(".distcp")) return kNone;
-    rest = rest.substr(1, rest.size() - 8);
-    return !rest.empty() && std::all_of(rest.begin(), rest.end(), [](char c) { return c >= '0' && c <= '9'; })
-               ? rank
-               : kNone;
+    return isDigits(rest.substr(1, rest.size() - 8)) ? rank : kNone;
 }
 
 uint32_t rankOfMetadataFile(std::string_view name) {

@@ -15,8 +15,8 @@
 #include "formats/catalog_reader.h"
 #include "formats/dcp/dcp_catalog.h"
 #include "formats/dcp/metadata.h"
-#include "formats/open_files.h"
 #include "storage/materialized.h"
+#include "storage/open_files.h"
 #include "storage/system_file.h"
 
 namespace shardscope::dcp {

@@ -7,9 +7,11 @@
 
 #include "base/checked.h"
 #include "base/units.h"
-#include "encoding/pickle.h"
+#include "encoding/pickle_instance.h"
 #include "encoding/torch_tensor.h"
 #include "encoding/zip.h"
+#include "formats/entry_tree.h"
+#include "formats/file_layout.h"
 #include "storage/digest.h"
 
 namespace shardscope::dcp {
@@ -79,7 +81,10 @@ using Sink = std::function<Status(std::string_view)>;
 
 class DcpLayout final : public TargetLayout {
   public:
-    DcpLayout(const Catalog& target, NamePaths paths) : wanted_(target), paths_(paths) { needsCrc = true; }
+    DcpLayout(std::shared_ptr<const Catalog> target, NamePaths paths)
+        : kept_(std::move(target)), wanted_(*kept_), paths_(paths) {
+        needsCrc = true;
+    }
 
     Status plan();
     Status chunkLiterals(ChunkId chunk, uint32_t crc32, const LiteralSink& sink) const override;
@@ -105,6 +110,7 @@ class DcpLayout final : public TargetLayout {
     Status metadata(const Sink& sink) const;
     FileId metadataFile() const { return static_cast<FileId>(files.size() - 1); }
 
+    const std::shared_ptr<const Catalog> kept_;
     const Catalog& wanted_;
     const NamePaths paths_;
     std::vector<BlobExtent> objects_;
@@ -240,8 +246,7 @@ class MetadataWriter {
         : of_(layout), catalog_(layout.wanted_), sink_(sink) {}
 
     Status write() {
-        out_.memoGlobal(kModule, "Metadata");
-        openObject();
+        beginInstance(out_, kModule, "Metadata");
         out_.memoText("state_dict_metadata");
         SHARDSCOPE_TRY(stateDict());
         out_.memoText("planner_data");
@@ -250,22 +255,11 @@ class MetadataWriter {
         SHARDSCOPE_TRY(storageData());
         out_.memoText("storage_meta");
         out_.none();
-        closeObject();
+        endInstance(out_);
         return sink_(out_.finish());
     }
 
   private:
-    // A dataclass: cls.__new__(cls), then its attributes as a dict.
-    void openObject() {
-        out_.emptyTuple();
-        out_.newObject();
-        out_.emptyDict();
-        out_.mark();
-    }
-    void closeObject() {
-        out_.setItems();
-        out_.build();
-    }
     void dims(DimSpan values) {
         out_.memoGlobal("torch", "Size");
         out_.beginTuple(values.size());
@@ -340,8 +334,7 @@ class MetadataWriter {
             const auto t = static_cast<TensorId>(i);
             out_.text(catalog_.name(t));
             names_.push_back(out_.put());
-            out_.memoGlobal(kModule, "TensorStorageMetadata");
-            openObject();
+            beginInstance(out_, kModule, "TensorStorageMetadata");
             out_.memoText("properties");
             properties(catalog_.dtype(t));
             out_.memoText("size");
@@ -351,16 +344,15 @@ class MetadataWriter {
             const ChunkId first = catalog_.firstChunk(t);
             SHARDSCOPE_TRY(batches(catalog_.endChunk(t) - first, true, [&](size_t c) -> Status {
                 const ChunkInfo chunk = catalog_.chunk(t, static_cast<ChunkId>(first + c));
-                out_.memoGlobal(kModule, "ChunkStorageMetadata");
-                openObject();
+                beginInstance(out_, kModule, "ChunkStorageMetadata");
                 out_.memoText("offsets");
                 dims(chunk.offsets);
                 out_.memoText("sizes");
                 dims(chunk.lengths);
-                closeObject();
+                endInstance(out_);
                 return {};
             }));
-            closeObject();
+            endInstance(out_);
             return {};
         });
     }
@@ -401,14 +393,13 @@ class MetadataWriter {
         out_.emptyDict();
         TensorId t = 0;
         return batches(objects + catalog_.chunkCount(), false, [&](size_t i) -> Status {
-            out_.memoGlobal(kModule, "MetadataIndex");
-            openObject();
+            beginInstance(out_, kModule, "MetadataIndex");
             out_.memoText("fqn");
             if (i < objects) {
                 out_.get(names_[tensors + i]);
                 out_.memoText("index");
                 out_.none();
-                closeObject();
+                endInstance(out_);
                 info(of_.objects_[i]);
                 return {};
             }
@@ -421,7 +412,7 @@ class MetadataWriter {
             out_.integer(c - catalog_.firstChunk(t));
             out_.memoText("offset");
             dims(chunk.offsets);
-            closeObject();
+            endInstance(out_);
             const auto sizes = of_.sizesOf(catalog_.dtype(t), chunk.lengths, known_);
             info({of_.chunkFile[c], of_.chunkOffset[c] - sizes.dataOffset, sizes.total});
             return {};
@@ -429,8 +420,7 @@ class MetadataWriter {
     }
 
     void info(const DcpLayout::BlobExtent& place) {
-        out_.memoGlobal("torch.distributed.checkpoint.filesystem", "_StorageInfo");
-        openObject();
+        beginInstance(out_, "torch.distributed.checkpoint.filesystem", "_StorageInfo");
         out_.memoText("relative_path");
         if (paths_.empty()) paths_.resize(of_.files.size());
         once(paths_[place.file], [&] { out_.text(of_.files[place.file].path); });
@@ -438,7 +428,7 @@ class MetadataWriter {
         out_.integer(static_cast<int64_t>(place.offset));
         out_.memoText("length");
         out_.integer(static_cast<int64_t>(place.length));
-        closeObject();
+        endInstance(out_);
     }
 
     const DcpLayout& of_;
@@ -485,41 +475,25 @@ Status DcpLayout::fileLiterals(FileId file, std::span<const uint32_t>, const Lit
     return {};
 }
 
-// Tensors inside an object are known by their persistent ids only; their bytes would be lost.
-bool holdsTensors(const Value& value) {
-    ValueGraph copy;
-    if (copyValue(value, copy) == kNoNode) return false;
-    for (NodeId node = 0; node < copy.size(); ++node) {
-        if (copy.kind(node) == ValueKind::persistent) return true;
-    }
-    return false;
-}
-
 }  // namespace
 
 std::vector<LeftOut> cannotHoldInDcp(const Catalog& target, const WriteOptions&) {
-    std::vector<LeftOut> out;
-    for (TensorId t = 0; t < target.tensorCount(); ++t) {
-        if (!dtypeIsWholeBytes(target.dtype(t)))
-            out.push_back({std::string(target.name(t)),
-                           fmt::format("torch has no {} tensors", dtypeName(target.dtype(t)))});
-    }
-    for (const ObjectInfo& object : target.objects()) {
-        if (!object.value) {
-            out.push_back({object.name, "its value was not read"});
-        } else if (holdsTensors(object.value)) {
-            out.push_back({object.name, "it has tensors inside an object, whose data is not carried"});
-        } else if (auto pickle = encodePickle(object.value); !pickle.ok()) {
-            out.push_back({object.name, pickle.error().message});
-        }
-    }
-    return out;
+    return leftOutOf(
+        target,
+        [&](TensorId t) {
+            const DType dtype = target.dtype(t);
+            return dtypeIsWholeBytes(dtype) ? std::string()
+                                            : fmt::format("torch has no {} tensors", dtypeName(dtype));
+        },
+        [](const ObjectInfo& object) { return whyNotPickled(object.value); });
 }
 
 Result<std::unique_ptr<TargetLayout>> layoutDcp(const Catalog& target, NamePaths paths) {
-    auto layout = std::make_unique<DcpLayout>(target, paths);
-    SHARDSCOPE_TRY(layout->plan());
-    return std::unique_ptr<TargetLayout>(std::move(layout));
+    return planned<DcpLayout>(std::shared_ptr<const Catalog>(std::shared_ptr<void>(), &target), paths);
+}
+
+Result<std::unique_ptr<TargetLayout>> layoutDcp(std::shared_ptr<const Catalog> target) {
+    return planned<DcpLayout>(std::move(target), NamePaths::written);
 }
 
 }  // namespace shardscope::dcp

@@ -18,5 +18,7 @@ enum class NamePaths : uint8_t { written, none };
 // One file for each rank; each chunk is its own torch.save archive. The last file is `.metadata`. `target`
 // outlives the layout. Errors: limit, impossible.
 Result<std::unique_ptr<TargetLayout>> layoutDcp(const Catalog& target, NamePaths paths = NamePaths::written);
+// The same of a catalog that the layout keeps.
+Result<std::unique_ptr<TargetLayout>> layoutDcp(std::shared_ptr<const Catalog> target);
 
 }  // namespace shardscope::dcp

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/large_pages.h"
+#include "base/names.h"
 #include "base/units.h"
 #include "encoding/pickle_rows.h"
 #include "formats/dcp/metadata.h"
@@ -42,10 +43,6 @@ enum Class : uint8_t {
     kGetAttribute,
     kInert
 };
-
-bool isOneOf(std::string_view text, std::initializer_list<std::string_view> all) {
-    return std::ranges::find(all, text) != all.end();
-}
 
 class MetadataRows final : public PickleRows<MetadataRows> {
   public:
@@ -133,7 +130,7 @@ uint8_t MetadataRows::classify(std::string_view module, std::string_view name) {
     }
     if (module == "torch") {
         if (name == "Size") return kTorchSize;
-        if (isOneOf(name, {"device", "layout", "memory_format"})) return kInert;
+        if (isAmong(name, {"device", "layout", "memory_format"})) return kInert;
         // Also dtypes that are not known here: uint4, int3, ... A class or function would be called, which
         // they are not.
         return kDType;
@@ -158,18 +155,18 @@ uint8_t MetadataRows::classify(std::string_view module, std::string_view name) {
     }
     if (module == "collections") {
         if (name == "OrderedDict") return kOrderedDict;
-        if (isOneOf(name, {"defaultdict", "Counter", "ChainMap", "deque"})) return kInert;
+        if (isAmong(name, {"defaultdict", "Counter", "ChainMap", "deque"})) return kInert;
     }
     if (module == "copyreg" && name == "_reconstructor") return kReconstructor;
     if (module == "builtins") {
         if (name == "getattr") return kGetAttribute;
-        if (isOneOf(name, {"set", "frozenset", "list", "tuple", "dict", "str", "int", "float", "complex",
+        if (isAmong(name, {"set", "frozenset", "list", "tuple", "dict", "str", "int", "float", "complex",
                            "bytes", "bytearray", "object", "bool", "range", "slice"}))
             return kInert;
     }
     if (module == "_codecs" && name == "encode") return kInert;
     const bool path = module == "pathlib" || module.starts_with("pathlib.");
-    if (path && isOneOf(name, {"PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath", "Path"}))
+    if (path && isAmong(name, {"PosixPath", "WindowsPath", "PurePosixPath", "PureWindowsPath", "Path"}))
         return kInert;
     return kForeign;
 }

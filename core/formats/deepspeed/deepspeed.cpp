@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
-#include "formats/companions.h"
 #include "formats/deepspeed/layout.h"
 #include "formats/deepspeed/parameters.h"
-#include "formats/paths.h"
 #include "formats/tp_rule.h"
+#include "model/companions.h"
+#include "model/paths.h"
 
 namespace shardscope::deepspeed {
 

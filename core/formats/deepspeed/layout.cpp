@@ -6,15 +6,15 @@
 
 #include <fmt/format.h>
 
+#include "base/names.h"
 #include "base/option_words.h"
 #include "base/text.h"
 #include "encoding/pickle.h"
 #include "formats/deepspeed/tp_placement.h"
 #include "formats/entry_tree.h"
 #include "formats/file_layout.h"
-#include "formats/paths.h"
 #include "formats/torch_save/writer.h"
-#include "formats/tp_rule.h"
+#include "model/paths.h"
 #include "model/value_make.h"
 
 namespace shardscope::deepspeed {
@@ -78,10 +78,6 @@ std::optional<StateName> stateOf(const Path& path, std::string_view name) {
 // Dtypes whose values are all float32 values.
 bool fitsFloat32(DType dtype) {
     return dtype == DType::float32 || dtype == DType::float16 || dtype == DType::bfloat16;
-}
-
-bool isDigits(std::string_view text) {
-    return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
 }
 
 // Where an entry that is not a state goes, or why it is left out.
@@ -257,9 +253,6 @@ constexpr const char* kVersion = "0.19.8";  // whose files these are, where the 
 
 enum File : FileId { kTracker, kModel, kModelOfStage3, kOptimizer, kFirstState };
 
-Value noneValue() {
-    return makeValueBy([](ValueGraph& graph) { return graph.addNone(); });
-}
 Value emptyDict() {
     return makeDictOf({});
 }
@@ -629,10 +622,7 @@ std::vector<TargetCopy> targetCopies(const Catalog& target, const WriteOptions&)
     for (const TrainedParameter& parameter : contents.trained) {
         if (parameter.master != kNone || parameter.weight == kNone) continue;
         copies.push_back(
-            {{keyPart("optimizer"), keyPart("state"), keyPart(parameter.name), keyPart(kMaster)},
-             parameter.weight,
-             DType::float32,
-             Role::optimizer,
+            {statePath(parameter.name, kMaster), parameter.weight, DType::float32, Role::optimizer,
              fmt::format("'{}' as float32, exactly: there is no fp32 master of it", parameter.name)});
     }
     // Stage 3 takes the step of all parameters from the file of the optimizer.

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "base/names.h"
 #include "base/units.h"
 #include "formats/deepspeed/parameters.h"
 
@@ -125,13 +126,13 @@ void MissingFiles::addWeights(const Parameters& parameters) {
     for (const Parameter& parameter : parameters.all()) {
         if (!parameter.stored.empty() || !parameter.placed()) continue;
         const std::string layer = parameter.name.substr(0, parameter.name.find('.'));
-        const bool numbered = layers && !layer.empty() && layer.find_first_not_of("0123456789") == layer.npos;
+        const bool numbered = layers && isDigits(layer);
         if (numbered && lacking.insert(layer).second) {
             add(save_.layerFile(layer), 0, "the weights of this layer are missing", Note::Lacks::anything);
         } else if (!numbered && lacking.size() < kMostMissing && lacking.insert(parameter.name).second) {
-            save_.inconsistent(Severity::error, "param_shapes lists it, and no file here holds its weight",
-                               save_.modelOf(0) ? save_.modelOf(0)->file->name : "", parameter.name,
-                               Note::Lacks::anything);
+            save_.assembly.wrong("param_shapes lists it, and no file here holds its weight",
+                                 save_.modelOf(0) ? save_.modelOf(0)->file->name : "", parameter.name,
+                                 Note::Lacks::anything);
         }
     }
 }
@@ -193,10 +194,9 @@ void noteMixedSteps(Save& save) {
         if (model.index == kNone || !model.states.steps) continue;
         if (!steps) steps = model.states.steps;
         if (*model.states.steps != *steps)
-            save.inconsistent(Severity::error,
-                              fmt::format("it is of step {}, '{}' of step {}: files of two saves are mixed",
-                                          *model.states.steps, save.models[0].file->name, *steps),
-                              model.file->name);
+            save.assembly.wrong(fmt::format("it is of step {}, '{}' of step {}: files of two saves are mixed",
+                                            *model.states.steps, save.models[0].file->name, *steps),
+                                model.file->name);
     }
     std::set<std::string> named;
     for (const auto& [group, byStep] : stepsOf(save)) {
@@ -210,8 +210,7 @@ void noteMixedSteps(Save& save) {
             if (step == usual->first) continue;
             for (const OptimizerFile* file : files) {
                 if (named.insert(file->file->name).second)
-                    save.inconsistent(
-                        Severity::error,
+                    save.assembly.wrong(
                         fmt::format("its states are of step {}, those of '{}' of step {}: files of two "
                                     "saves are mixed",
                                     step, usual->second[0]->file->name, usual->first),

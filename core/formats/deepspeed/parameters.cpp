@@ -7,7 +7,7 @@
 #include "base/numbers.h"
 #include "base/option_words.h"
 #include "base/units.h"
-#include "formats/paths.h"
+#include "model/paths.h"
 
 namespace shardscope::deepspeed {
 
@@ -56,10 +56,6 @@ std::string tieFor(Save& save, const TensorFile& file, const std::map<std::strin
 
 }  // namespace
 
-Path statePath(const std::string& name, const std::string& state) {
-    return {keyPart("optimizer"), keyPart("state"), keyPart(name), keyPart(state)};
-}
-
 size_t Parameters::indexOf(const std::string& name) {
     const auto [it, fresh] = byName_.try_emplace(name, list_.size());
     if (fresh) {
@@ -75,8 +71,7 @@ void Parameters::stateShape(const std::string& name, uint32_t tp, const Dims& sh
     if (!known) {
         known = shape;
     } else if (*known != shape && disagreeing_.insert(name).second) {
-        save_.inconsistent(
-            Severity::error,
+        save_.assembly.wrong(
             fmt::format("its shape is {} here and {} elsewhere", formatDims(shape), formatDims(*known)), file,
             name);
     }
@@ -271,8 +266,7 @@ void Parameters::gatherExperts() {
             const int64_t dp =
                 expert && perRank != expertsPerRank_.end() ? expert->number / perRank->second : 0;
             if (expert && expert->number != tagged->about.expert)
-                save_.inconsistent(
-                    Severity::error,
+                save_.assembly.wrong(
                     fmt::format("the file's name says expert {}: the file was copied or renamed",
                                 tagged->about.expert),
                     file.name, name);
@@ -419,12 +413,11 @@ void Parameters::addFragment(const Parameter& parameter, const StoredWeight& sto
     const TensorFile& file = save_.contents(stored.file);
     const Dims& held = file.tensors[stored.tensor].shape;
     if (held != Dims{piece}) {
-        save_.inconsistent(Severity::error,
-                           fmt::format("its part on data-parallel rank {} has shape {}, of {} "
-                                       "it would have {}",
-                                       model->dp, formatDims(held), counted(save_.dpWorld, "rank"),
-                                       counted(piece, "element")),
-                           file.name, parameter.name);
+        save_.assembly.wrong(fmt::format("its part on data-parallel rank {} has shape {}, of {} "
+                                         "it would have {}",
+                                         model->dp, formatDims(held), counted(save_.dpWorld, "rank"),
+                                         counted(static_cast<uint64_t>(piece), "element")),
+                             file.name, parameter.name);
         return;
     }
     addFlat({keyPart(parameter.name)}, *parameter.dtype, parameter.buffer ? Role::buffer : Role::parameter,

@@ -35,8 +35,6 @@ struct Parameter {
     int64_t elementsOn(uint32_t tp) const { return elementCount(shapes[tp].value_or(Dims{0})); }
 };
 
-Path statePath(const std::string& name, const std::string& state);
-
 class Parameters {
   public:
     explicit Parameters(Save& save) : save_(save) {}

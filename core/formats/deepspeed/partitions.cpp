@@ -7,7 +7,7 @@
 
 #include "base/units.h"
 #include "formats/deepspeed/parameters.h"
-#include "formats/paths.h"
+#include "model/paths.h"
 
 namespace shardscope::deepspeed {
 
@@ -342,15 +342,14 @@ void Partitions::add() {
 
 void Partitions::checkGroups(const OptimizerFile& file, const ModelFile& model) {
     if (!model.states.hasGroups && unlisting_.insert(&model).second)
-        save_.inconsistent(Severity::error,
-                           "it holds no param_shapes: which parameters the flat partitions of the optimizer "
-                           "hold is not known",
-                           model.file->name, {}, save_.lacksOfOptimizer());
+        save_.assembly.wrong(
+            "it holds no param_shapes: which parameters the flat partitions of the optimizer "
+            "hold is not known",
+            model.file->name, {}, save_.lacksOfOptimizer());
     const auto count = static_cast<int64_t>(model.states.groups.size());
     for (const auto& [number, states] : file.states.groups) {
         if (number >= 0 && number < count) continue;
-        save_.inconsistent(
-            Severity::error,
+        save_.assembly.wrong(
             fmt::format("it has the group {}, param_shapes lists {}", number, counted(count, "group")),
             save_.contents(file.index).name, {}, Note::Lacks::optimizerState);
     }
@@ -358,8 +357,7 @@ void Partitions::checkGroups(const OptimizerFile& file, const ModelFile& model) 
 
 void Partitions::misfit(const OptimizerFile& file, std::string message) {
     misfit_ = true;
-    save_.inconsistent(Severity::error, std::move(message), save_.contents(file.index).name, {},
-                       save_.lacksOfOptimizer());
+    save_.assembly.wrong(std::move(message), save_.contents(file.index).name, {}, save_.lacksOfOptimizer());
 }
 
 void Partitions::addGroup(const OptimizerFile& file, size_t group) {
@@ -448,8 +446,7 @@ bool Partitions::checkSlices(const OptimizerFile& file) {
             return std::ranges::none_of(groups[g], [&](const NamedShape& n) { return n.name == slice.name; });
         });
         if (unlisted != file.states.slices[g].end()) {
-            save_.inconsistent(
-                Severity::error,
+            save_.assembly.wrong(
                 fmt::format("param_slice_mappings list it in group {}, param_shapes does not: the places of "
                             "the parameters behind it are wrong",
                             g),
@@ -462,8 +459,7 @@ bool Partitions::checkSlices(const OptimizerFile& file) {
         for (int64_t other = known; other < std::min(groups_.worldOf(file, g), kMostCandidates); ++other)
             whose.try_emplace(groups_.slicesOf(file, g, other), other);
         if (const auto other = whose.find(stated); other != whose.end()) {
-            save_.inconsistent(
-                Severity::error,
+            save_.assembly.wrong(
                 fmt::format("the name says partition {} of group {}, its ranges are those of partition {}: "
                             "files were exchanged or renamed",
                             index, g, other->second),

@@ -12,7 +12,7 @@
 
 #include "base/units.h"
 #include "formats/deepspeed/parameters.h"
-#include "formats/paths.h"
+#include "model/paths.h"
 
 namespace shardscope::deepspeed {
 
@@ -441,8 +441,7 @@ void Pipeline::noteUneven() {
                                   Severity::error, why, Note::Lacks::anything);
     }
     if (gaps == 0)
-        save_.inconsistent(
-            Severity::error,
+        save_.assembly.wrong(
             fmt::format("{}; none is missing between 0 and {}, so it is the last one", why, end), file, {},
             Note::Lacks::anything);
 }

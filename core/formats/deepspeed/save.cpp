@@ -11,8 +11,8 @@
 #include "base/numbers.h"
 #include "base/regular_expression.h"
 #include "base/units.h"
-#include "formats/open_files.h"
-#include "formats/paths.h"
+#include "model/paths.h"
+#include "storage/open_files.h"
 
 namespace shardscope::deepspeed {
 

@@ -7,7 +7,7 @@
 #include "base/checked.h"
 #include "base/rule.h"
 #include "encoding/torch_tensor.h"
-#include "formats/paths.h"
+#include "model/paths.h"
 
 namespace shardscope::deepspeed {
 
@@ -79,11 +79,6 @@ const std::vector<std::vector<std::string_view>>& groupPlaces() {
 std::optional<int64_t> integerOf(ValueView value) {
     const std::vector<ValueView> arguments = value.arguments();
     return arguments.size() == 1 ? arguments[0].integer() : value.integer();
-}
-
-ValueView Entries::operator[](const std::string& name) const {
-    const auto it = values_.find(name);
-    return it == values_.end() ? ValueView() : *it->second;
 }
 
 std::vector<int64_t> Entries::integers(const std::string& name) const {

@@ -5,12 +5,11 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "formats/tensor_files.h"
-#include "model/value_view.h"
+#include "model/named_values.h"
 
 namespace shardscope::deepspeed {
 
@@ -24,21 +23,12 @@ struct NamedShape {
 std::optional<int64_t> integerOf(ValueView value);
 std::vector<std::string> textsIn(ValueView list);
 
-// The objects of one file or catalog, by name. These must outlive this.
-class Entries {
+class Entries : public NamedValues {
   public:
-    explicit Entries(const TensorFile& file) : Entries(file.objects) {}
-    template <class Objects>
-    explicit Entries(const Objects& objects) {
-        for (const auto& object : objects)
-            values_.try_emplace(object.name, &object.value);
-    }
-    ValueView operator[](const std::string& name) const;
+    using NamedValues::NamedValues;
+    explicit Entries(const TensorFile& file) : NamedValues(file.objects) {}
     std::optional<int64_t> integer(const std::string& name) const { return integerOf((*this)[name]); }
     std::vector<int64_t> integers(const std::string& name) const;  // of a list, or of one integer
-
-  private:
-    std::unordered_map<std::string, const Value*> values_;
 };
 
 // *_model_states.pt. runtime/engine.py save_checkpoint.

@@ -6,37 +6,17 @@
 
 #include <fmt/format.h>
 
+#include "base/names.h"
 #include "base/units.h"
 #include "formats/deepspeed/parameters.h"
-#include "formats/paths.h"
-#include "formats/tp_rule.h"
+#include "model/paths.h"
+#include "storage/files_below.h"
 
 namespace shardscope::deepspeed {
 
 namespace {
 
 constexpr int kMostLevels = 16;  // of names with slashes
-
-struct ParameterFiles {
-    std::string name;
-    std::vector<std::string> states;  // of fp32.pt: "fp32"
-};
-
-// The directories below `zero/` that hold files of a parameter.
-void findParameters(const Directory& directory, const std::string& root, const std::string& name, int levels,
-                    std::vector<ParameterFiles>& found) {
-    const auto entries = directory.list(root + name);
-    if (!entries.ok()) return;
-    ParameterFiles here{name.empty() ? "" : name.substr(1), {}};
-    for (const DirectoryEntry& entry : *entries) {
-        if (entry.kind == DirectoryEntry::Kind::directory && levels > 0)
-            findParameters(directory, root, name + "/" + entry.name, levels - 1, found);
-        if (entry.kind == DirectoryEntry::Kind::file && entry.name.ends_with(".pt") && !name.empty())
-            here.states.push_back(entry.name.substr(0, entry.name.size() - 3));
-    }
-    std::ranges::sort(here.states);
-    if (!here.states.empty()) found.push_back(std::move(here));
-}
 
 // What tells one kind of optimizer from another: Adam's moments are one, any other state one by itself.
 std::set<std::string> kindsOf(const std::vector<std::string>& states) {
@@ -89,8 +69,8 @@ class Universal {
     std::string pathOf(const std::string& name, std::string_view state) const {
         return fmt::format("{}/{}/{}.pt", root_, name, state);
     }
-    void listTrained();
-    void leaveOut(const ParameterFiles& copy);
+    Status listTrained();
+    void leaveOut(const std::string& name, const std::vector<std::string>& states);
     Status readStates();
     void addParameter(const std::string& name);
     void addState(const std::string& name, const std::string& state, uint32_t index);
@@ -100,22 +80,22 @@ class Universal {
     Parameters& parameters_;
     const std::string root_;
     std::vector<std::string> trained_;
-    std::map<std::string, ParameterFiles> files_;
-    std::map<std::string, uint32_t> indexOf_;  // of paths
+    std::map<std::string, std::vector<std::string>> files_;  // states of parameters: "fp32" of fp32.pt
+    std::map<std::string, uint32_t> indexOf_;                // of paths
     ExpectedStates expected_;
     std::optional<DType> modelDType_;
 };
 
 // For weights and buffers that are not trained there are copies in float32, which `module` holds as they are.
-void Universal::leaveOut(const ParameterFiles& copy) {
-    for (const std::string& state : copy.states) {
-        const std::string name = pathOf(copy.name, state);
-        if (const auto entry = save_.source.directory->stat(name); entry.ok())
-            save_.assembly.addUnused({name, DirectoryEntry::Kind::file, entry->size}, kNone);
+void Universal::leaveOut(const std::string& name, const std::vector<std::string>& states) {
+    for (const std::string& state : states) {
+        const std::string path = pathOf(name, state);
+        if (const auto entry = save_.source.directory->stat(path); entry.ok())
+            save_.assembly.addUnused({path, DirectoryEntry::Kind::file, entry->size}, kNone);
     }
 }
 
-void Universal::listTrained() {
+Status Universal::listTrained() {
     std::set<std::string> listed;
     for (const ModelFile& model : save_.models) {
         for (const auto& group : model.states.groups) {
@@ -123,19 +103,24 @@ void Universal::listTrained() {
                 if (listed.insert(named.name).second) trained_.push_back(named.name);
         }
     }
-    std::vector<ParameterFiles> found;
-    findParameters(*save_.source.directory, root_, "", kMostLevels, found);
-    std::ranges::sort(found, {}, &ParameterFiles::name);
+    SHARDSCOPE_ASSIGN(const auto below,
+                      filesBelow(*save_.source.directory, root_, kMostLevels, Closed::skip));
+    std::map<std::string, std::vector<std::string>> found;
+    for (const DirectoryEntry& file : below) {
+        const std::string_view name = directoryOf(file.name), state = lastNameOf(file.name);
+        if (!name.empty() && state.ends_with(".pt"))
+            found[std::string(name)].emplace_back(state.substr(0, state.size() - 3));
+    }
     size_t copies = 0;
-    for (ParameterFiles& parameter : found) {
-        if (!listed.empty() && !listed.contains(parameter.name)) {
+    for (auto& [name, states] : found) {
+        if (!listed.empty() && !listed.contains(name)) {
             ++copies;
-            leaveOut(parameter);
+            leaveOut(name, states);
             continue;
         }
-        if (listed.empty()) trained_.push_back(parameter.name);
-        expected_.add(parameter.states);
-        files_[parameter.name] = std::move(parameter);
+        if (listed.empty()) trained_.push_back(name);
+        expected_.add(states);
+        files_[name] = std::move(states);
     }
     if (copies > 0)
         save_.inconsistent(
@@ -143,12 +128,13 @@ void Universal::listTrained() {
             fmt::format(
                 "'zero' has float32 copies of {}; what is read is in the model states, with its own dtype",
                 counted(copies, "untrained tensor")));
+    return {};
 }
 
 Status Universal::readStates() {
     std::vector<std::pair<std::string, uint32_t>> names;
-    for (const auto& [name, parameter] : files_) {
-        for (const std::string& state : parameter.states)
+    for (const auto& [name, states] : files_) {
+        for (const std::string& state : states)
             names.emplace_back(pathOf(name, state), 0);
     }
     SHARDSCOPE_ASSIGN(const std::vector<uint32_t> indices,
@@ -161,7 +147,7 @@ Status Universal::readStates() {
 void Universal::addParameter(const std::string& name) {
     (void)parameters_.indexOf(name);  // whatever there is of it
     const auto files = files_.find(name);
-    const auto held = files == files_.end() ? std::vector<std::string>() : files->second.states;
+    const auto held = files == files_.end() ? std::vector<std::string>() : files->second;
     if (expected_.isUnclear(held))
         save_.assembly.addMissing(pathOf(name, "*"), 0, Severity::error,
                                   "no state of the optimizer is here of this trained parameter",
@@ -191,8 +177,7 @@ void Universal::addState(const std::string& name, const std::string& state, uint
     });
     if (tensor == file.tensors.end()) {
         if (file.objects.empty())
-            save_.inconsistent(Severity::error, "the file holds no tensor", file.name, name,
-                               Note::Lacks::optimizerState);
+            save_.assembly.wrong("the file holds no tensor", file.name, name, Note::Lacks::optimizerState);
         return;
     }
     const auto t = static_cast<uint32_t>(tensor - file.tensors.begin());
@@ -214,11 +199,10 @@ void Universal::addState(const std::string& name, const std::string& state, uint
     if (!parameter.placed()) return;
     const int64_t elements = elementCount(parameter.placement.whole);
     if (elementCount(tensor->shape) != elements) {
-        save_.inconsistent(Severity::error,
-                           fmt::format("it has {}, by param_shapes it has the shape {}",
-                                       counted(elementCount(tensor->shape), "element"),
-                                       formatDims(parameter.placement.whole)),
-                           file.name, name, Note::Lacks::anything);
+        save_.assembly.wrong(fmt::format("it has {}, by param_shapes it has the shape {}",
+                                         counted(elementCount(tensor->shape), "element"),
+                                         formatDims(parameter.placement.whole)),
+                             file.name, name, Note::Lacks::anything);
         return;
     }
     TensorAssembly::Piece piece;
@@ -262,7 +246,7 @@ void Universal::addShared(uint32_t index, bool eachHasStep) {
 }
 
 Status Universal::add() {
-    listTrained();
+    SHARDSCOPE_TRY(listTrained());
     SHARDSCOPE_ASSIGN(const uint32_t shared,
                       save_.assembly.addFile(root_ + "/optimizer_state.pt", 0, Note::Lacks::optimizerState));
     SHARDSCOPE_TRY(readStates());
@@ -275,7 +259,7 @@ Status Universal::add() {
     for (const std::string& name : trained_)
         addParameter(name);
     const bool eachHasStep = std::ranges::any_of(
-        files_, [](const auto& entry) { return std::ranges::count(entry.second.states, "step") > 0; });
+        files_, [](const auto& entry) { return std::ranges::count(entry.second, "step") > 0; });
     if (shared != kNone) addShared(shared, eachHasStep);
     const std::string left = save_.tag.prefix + "tmp";
     if (const auto inside = save_.source.directory->list(left); inside.ok() && !inside->empty())

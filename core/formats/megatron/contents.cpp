@@ -20,7 +20,7 @@
 #include "formats/megatron/run_state.h"
 #include "formats/megatron/target_names.h"
 #include "formats/megatron/tensor_parallel.h"
-#include "formats/paths.h"
+#include "model/paths.h"
 #include "model/value_make.h"
 
 namespace shardscope::megatron {

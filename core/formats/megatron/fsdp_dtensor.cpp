@@ -2,16 +2,14 @@
 
 #include <map>
 #include <set>
-#include <span>
 
 #include <fmt/format.h>
 
 #include "base/option_words.h"
 #include "base/units.h"
 #include "formats/dcp/dcp_writer.h"
-#include "formats/file_layout.h"
 #include "formats/megatron/run_state.h"
-#include "formats/paths.h"
+#include "model/paths.h"
 #include "model/value_make.h"
 
 namespace shardscope::megatron {
@@ -75,105 +73,80 @@ class GroupRule {
     bool experts_ = false, decay_ = false;
 };
 
-class FsdpLayout final : public TargetLayout {
-  public:
-    explicit FsdpLayout(const Catalog& target) : target_(target) {}
-
-    Status plan() {
-        SHARDSCOPE_TRY(checkNames(target_));
-        stored_ = withSettings(target_);
-        SHARDSCOPE_ASSIGN(inner_, dcp::layoutDcp(stored_));
-        files = inner_->files;
-        chunkFile = inner_->chunkFile;
-        chunkOffset = inner_->chunkOffset;
-        needsCrc = inner_->needsCrc;
-        changed.insert(changed.end(), inner_->changed.begin(), inner_->changed.end());
-        return {};
+Status checkNames(const Catalog& target) {
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
+        if (target.role(t) != Role::parameter || target.name(t).starts_with(kFsdpModel)) continue;
+        return makeError(ErrorCode::impossible,
+                         fmt::format("weights of Megatron-FSDP have names that begin with '{}'; {} gives "
+                                     "the tensors of Megatron-Core such names",
+                                     kFsdpModel, option("map", "fsdp-dtensor-names")))
+            .ofTensor(target.name(t));
     }
+    return {};
+}
 
-    Status chunkLiterals(ChunkId chunk, uint32_t crc32, const LiteralSink& sink) const override {
-        return inner_->chunkLiterals(chunk, crc32, sink);
-    }
-    Status fileLiterals(FileId file, std::span<const uint32_t> chunkCrcs,
-                        const LiteralSink& sink) const override {
-        return inner_->fileLiterals(file, chunkCrcs, sink);
-    }
-
-  private:
-    static Status checkNames(const Catalog& target) {
-        for (TensorId t = 0; t < target.tensorCount(); ++t) {
-            if (target.role(t) != Role::parameter || target.name(t).starts_with(kFsdpModel)) continue;
-            return makeError(ErrorCode::impossible,
-                             fmt::format("weights of Megatron-FSDP have names that begin with '{}'; {} gives "
-                                         "the tensors of Megatron-Core such names",
-                                         kFsdpModel, option("map", "fsdp-dtensor-names")))
-                .ofTensor(target.name(t));
+std::vector<Value> groupsIn(const Catalog& target) {
+    std::vector<Value> groups;
+    for (const ObjectInfo& object : target.objects()) {
+        if (!object.name.starts_with("optimizer.") || !object.name.ends_with("optimizer.param_groups"))
+            continue;
+        for (const ValueView group : ValueView(object.value).items()) {
+            if (group.isMapping()) groups.push_back({object.value.graph, group.node()});
         }
-        return {};
     }
+    return groups;
+}
 
-    // The settings of each parameter, which a run asks for, beside the groups of the source.
-    Catalog withSettings(const Catalog& target) {
-        CatalogBuilder builder{Catalog(target)};
-        const std::vector<Value> groups = groupsIn(target);
-        if (groups.empty()) return std::move(builder).finish();
-        const GroupRule rule(groups, argumentsIn(target));
-        std::map<std::string, Value> settings;
-        for (TensorId t = 0; t < target.tensorCount(); ++t) {
-            const std::string_view name = target.name(t);
-            if (!name.starts_with(kFsdpStates) || !name.ends_with(kFirstMoment)) continue;
-            const std::string parameter = parameterOf(std::string(
-                name.substr(kFsdpStates.size(), name.size() - kFsdpStates.size() - kFirstMoment.size())));
-            const Value group = rule.groupOf(parameter, target.shape(t).size());
-            if (!group) {
-                changed.push_back({"optimizer.param_to_group_meta",
-                                   fmt::format("left out: nothing says which of {} '{}' is in, so a run "
-                                               "keeps its own settings and begins to count steps anew",
-                                               counted(groups.size(), "group"), parameter)});
-                return std::move(builder).finish();
-            }
-            settings[parameter] = group;
-        }
-        for (const auto& [parameter, group] : settings) {
-            for (const auto& [field, value] : ValueView(group).pairs()) {
-                if (!field.text()) continue;
-                const Path path = joined({"optimizer", "param_to_group_meta", parameter, *field.text()}, {});
-                builder.addObject(
-                    {.name = pathName(path), .path = path, .value = {group.graph, value.node()}});
-            }
-        }
-        changed.push_back({"optimizer.param_to_group_meta",
-                           fmt::format("written for {}, from {}", counted(settings.size(), "parameter"),
-                                       counted(groups.size(), "group"))});
-        return std::move(builder).finish();
+Arguments argumentsIn(const Catalog& target) {
+    for (const ObjectInfo& object : target.objects()) {
+        if (object.name == "args") return Arguments(object.value);
     }
-    static std::vector<Value> groupsIn(const Catalog& target) {
-        std::vector<Value> groups;
-        for (const ObjectInfo& object : target.objects()) {
-            if (!object.name.starts_with("optimizer.") || !object.name.ends_with("optimizer.param_groups"))
-                continue;
-            for (const ValueView group : ValueView(object.value).items()) {
-                if (group.isMapping()) groups.push_back({object.value.graph, group.node()});
-            }
-        }
-        return groups;
-    }
-    static Arguments argumentsIn(const Catalog& target) {
-        for (const ObjectInfo& object : target.objects()) {
-            if (object.name == "args") return Arguments(object.value);
-        }
-        return {};
-    }
+    return {};
+}
 
-    const Catalog& target_;
-    Catalog stored_;
-    std::unique_ptr<TargetLayout> inner_;
-};
-
+// The settings of each parameter, which a run asks for, beside the groups of the source.
+Catalog withSettings(const Catalog& target, std::vector<LeftOut>& changed) {
+    CatalogBuilder builder{Catalog(target)};
+    const std::vector<Value> groups = groupsIn(target);
+    if (groups.empty()) return std::move(builder).finish();
+    const GroupRule rule(groups, argumentsIn(target));
+    std::map<std::string, Value> settings;
+    for (TensorId t = 0; t < target.tensorCount(); ++t) {
+        const std::string_view name = target.name(t);
+        if (!name.starts_with(kFsdpStates) || !name.ends_with(kFirstMoment)) continue;
+        const std::string parameter = parameterOf(std::string(
+            name.substr(kFsdpStates.size(), name.size() - kFsdpStates.size() - kFirstMoment.size())));
+        const Value group = rule.groupOf(parameter, target.shape(t).size());
+        if (!group) {
+            changed.push_back({"optimizer.param_to_group_meta",
+                               fmt::format("left out: nothing says which of {} '{}' is in, so a run "
+                                           "keeps its own settings and begins to count steps anew",
+                                           counted(groups.size(), "group"), parameter)});
+            return std::move(builder).finish();
+        }
+        settings[parameter] = group;
+    }
+    for (const auto& [parameter, group] : settings) {
+        for (const auto& [field, value] : ValueView(group).pairs()) {
+            if (!field.text()) continue;
+            const Path path = joined({"optimizer", "param_to_group_meta", parameter, *field.text()}, {});
+            builder.addObject({.name = pathName(path), .path = path, .value = {group.graph, value.node()}});
+        }
+    }
+    changed.push_back({"optimizer.param_to_group_meta",
+                       fmt::format("written for {}, from {}", counted(settings.size(), "parameter"),
+                                   counted(groups.size(), "group"))});
+    return std::move(builder).finish();
+}
 }  // namespace
 
 Result<std::unique_ptr<TargetLayout>> layOutFsdp(const Catalog& target) {
-    return planned<FsdpLayout>(target);
+    SHARDSCOPE_TRY(checkNames(target));
+    std::vector<LeftOut> changed;
+    auto stored = std::make_shared<const Catalog>(withSettings(target, changed));
+    SHARDSCOPE_ASSIGN(auto layout, dcp::layoutDcp(std::move(stored)));
+    layout->changed.insert(layout->changed.begin(), changed.begin(), changed.end());
+    return layout;
 }
 
 ParameterGroups takeParameterGroups(std::vector<Contents::Entry>& common) {

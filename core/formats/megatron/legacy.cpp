@@ -12,7 +12,8 @@
 #include "base/numbers.h"
 #include "base/rule.h"
 #include "base/units.h"
-#include "formats/paths.h"
+#include "encoding/flat_yaml.h"
+#include "model/paths.h"
 
 namespace shardscope::megatron {
 
@@ -112,18 +113,13 @@ void LegacyOpener::readNemoConfig() {
     ValueGraph graph;
     std::vector<NodeId> items;
     const std::string text = assembly_.addText(kNemoConfig);
-    for (std::string_view rest = text; !rest.empty();) {
-        const std::string_view line = rest.substr(0, rest.find('\n'));
-        rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-        const size_t colon = line.find(": ");
-        if (colon == line.npos || line[0] == ' ') continue;
-        const std::string_view key = line.substr(0, colon), value = line.substr(colon + 2);
+    forYamlFields(text, [&](std::string_view key, std::string_view value) {
         // "swiglu", "fast-geglu": the first layer of an MLP holds gate and up projection.
         if (key == "activation" && value.find("glu") != value.npos)
             items.insert(items.end(), {graph.addText(ValueKind::text, "swiglu"), graph.addBoolean(true)});
         if (const auto number = parseNumber<int64_t>(value); number && isNemoSize(key))
             items.insert(items.end(), {graph.addText(ValueKind::text, key), graph.addInteger(*number)});
-    }
+    });
     const NodeId root = graph.addContainer(ValueKind::dict, items);
     args_ = Arguments(makeValue(std::move(graph), root));
 }

@@ -11,7 +11,7 @@
 #include "base/rule.h"
 #include "formats/megatron/buffers.h"
 #include "formats/megatron/legacy.h"
-#include "formats/paths.h"
+#include "model/paths.h"
 
 namespace shardscope::megatron {
 
@@ -102,14 +102,6 @@ Result<bool> LegacyOpener::isMaster(uint32_t file, uint32_t master, int64_t firs
     return looksLikeMaster(masters, weights);
 }
 
-namespace {
-
-Path stateOf(const std::string& name, const std::string& kind) {
-    return {keyPart("optimizer"), keyPart("state"), keyPart(name), keyPart(kind)};
-}
-
-}  // namespace
-
 // distrib_optim.pt: {buffer: {(dtype of parameters, of gradients): {"param": ..., "exp_avg": ...}}}, each a
 // vector of all buckets without the padding at their ends; in a list where optimizers are chained.
 Status LegacyOpener::addBuffers(const RankFiles& rank, std::set<uint32_t>& named) {
@@ -156,7 +148,7 @@ Status LegacyOpener::addBuffers(const RankFiles& rank, std::set<uint32_t>& named
                     const Parameter& parameter = parameters_[parameters[p].parameter];
                     if (!parameter.cut) continue;
                     const Dims local = contents(rank.model).tensors[parameters[p].tensor].shape;
-                    const Path path = stateOf(parameter.name, kind);
+                    const Path path = statePath(parameter.name, kind);
                     if (refused(parameter, path, file.tensors[t].dtype, Role::optimizer)) continue;
                     assembly_.addBoxes(path, file.tensors[t].dtype, parameter.whole, Role::optimizer,
                                        {rank.rank, StoredPart::whole(rank.optimizer, t), {}, {}, {}},
@@ -282,10 +274,10 @@ Status LegacyOpener::addNumberedStates(const RankFiles& rank, std::set<uint32_t>
                     const StoredTensor& tensor = file.tensors[t];
                     named.insert(t);
                     if (tensor.shape == local && !local.empty())
-                        addShard(parameter, stateOf(parameter.name, kind), tensor.dtype, local,
+                        addShard(parameter, statePath(parameter.name, kind), tensor.dtype, local,
                                  Role::optimizer, rank.model, t, rank);
                     else
-                        assembly_.addWhole(rank.model, t, stateOf(parameter.name, kind), Role::optimizer,
+                        assembly_.addWhole(rank.model, t, statePath(parameter.name, kind), Role::optimizer,
                                            rank.rank);
                 };
                 if (const auto states = optimizer.states.find(optimizer.groups[g][k]);

@@ -5,8 +5,8 @@
 #include "base/numbers.h"
 #include "encoding/json_value.h"
 #include "encoding/zarr_array.h"
-#include "formats/open_files.h"
 #include "model/value_view.h"
+#include "storage/open_files.h"
 
 namespace shardscope::megatron {
 

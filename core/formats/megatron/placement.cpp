@@ -49,14 +49,14 @@ class RankPlacer {
         const std::string_view name = target_.name(t);
         const Dims shape(target_.shape(t).begin(), target_.shape(t).end());
         const auto [cut, leading] = cutOfTensor(name, shape);
-        const auto& [layers, experts] = leading;
+        const bool layers = leading.layers, experts = leading.experts;
         const int64_t firsts = layers ? shape[0] : 1, seconds = experts ? shape[layers ? 1 : 0] : 1;
         if (elementCount(shape) == 0)
             return builder.addChunk({0, kNone, 0, 0, Dims(shape.size(), 0), shape, {}});
         const int64_t named = leadingDimsOf(weightOfState(name).value_or(name)).layer;
         if (cut == Cut::none && !layers && !experts && named < 0 && keepsChunks(t))
             return copyChunks(t, builder);
-        const size_t lead = size_t{layers} + size_t{experts};
+        const size_t lead = leading.count();
         for (int64_t layer = 0; layer < firsts; ++layer) {
             const uint32_t stage = layers       ? partOf(layer, firsts, sizes_.pp)
                                    : named >= 0 ? partOf(named, layers_, sizes_.pp)
@@ -90,17 +90,13 @@ class RankPlacer {
         }
         return {};
     }
-    struct Leading {
-        bool layers = false, experts = false;
-    };
     // How a tensor is cut, and which dimensions in front are those of layers and experts.
-    std::pair<Cut, Leading> cutOfTensor(std::string_view name, const Dims& shape) const {
+    std::pair<Cut, LeadingDims> cutOfTensor(std::string_view name, const Dims& shape) const {
         if (name.starts_with(kCommonPrefix)) return {};
         const std::string_view weight = weightOfState(name).value_or(name);
-        const LeadingDims dims = leadingDimsOf(weight);
-        if (shape.size() < dims.count() || !fits(shape, dims.count())) return {};
-        const Leading leading{dims.layers, dims.experts};
-        const size_t lead = dims.count();
+        const LeadingDims leading = leadingDimsOf(weight);
+        const size_t lead = leading.count();
+        if (shape.size() < lead || !fits(shape, lead)) return {};
         Cut cut = cutOf(weight, shape.size() - lead, isGated(name, shape, lead)).value_or(Cut::none);
         const size_t axis = lead + (cut == Cut::columns ? 1 : 0);
         const int64_t shards = int64_t{sizes_.tp} * (cut == Cut::gateUp ? 2 : 1);
@@ -177,19 +173,12 @@ class RankPlacer {
 
 std::optional<ParallelSizes> sizesOf(const Mesh& mesh) {
     ParallelSizes sizes;
+    const std::map<std::string_view, uint32_t*> known{
+        {"tp", &sizes.tp}, {"pp", &sizes.pp}, {"cp", &sizes.cp}, {"dp", &sizes.dp}, {"ep", &sizes.ep}};
     for (const MeshAxis& axis : mesh.axes) {
-        if (axis.name == "tp")
-            sizes.tp = axis.size;
-        else if (axis.name == "pp")
-            sizes.pp = axis.size;
-        else if (axis.name == "cp")
-            sizes.cp = axis.size;
-        else if (axis.name == "dp")
-            sizes.dp = axis.size;
-        else if (axis.name == "ep")
-            sizes.ep = axis.size;
-        else
-            return std::nullopt;
+        const auto size = known.find(axis.name);
+        if (size == known.end()) return std::nullopt;
+        *size->second = axis.size;
     }
     // Experts are spread over ranks that are data parallel for everything else.
     if (!checkedMul(sizes.dp, sizes.ep, sizes.dp)) return std::nullopt;

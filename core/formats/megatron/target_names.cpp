@@ -7,9 +7,10 @@
 
 #include <fmt/format.h>
 
+#include "base/names.h"
 #include "formats/megatron/fsdp_dtensor.h"
 #include "formats/megatron/run_state.h"
-#include "formats/paths.h"
+#include "model/paths.h"
 
 namespace shardscope::megatron {
 
@@ -107,8 +108,7 @@ std::string_view withoutChain(std::string_view name) {
     const size_t dot = name.find('.');
     const std::string_view number =
         name.substr(kChained.size(), dot == name.npos ? dot : dot - kChained.size());
-    const bool digits = !number.empty() && number.find_first_not_of("0123456789") == number.npos;
-    return dot != name.npos && digits ? name.substr(dot + 1) : name;
+    return dot != name.npos && isDigits(number) ? name.substr(dot + 1) : name;
 }
 
 std::optional<std::string_view> weightOfState(std::string_view name) {

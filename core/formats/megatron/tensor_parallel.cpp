@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "formats/tp_rule.h"
+#include "base/names.h"
 #include "model/tp_layers.h"
 
 namespace shardscope::megatron {

@@ -16,8 +16,8 @@
 #include "formats/megatron/run_state.h"
 #include "formats/megatron/store.h"
 #include "formats/megatron/target_names.h"
-#include "formats/open_files.h"
 #include "formats/rank_cut.h"
+#include "storage/open_files.h"
 
 namespace shardscope::megatron {
 

@@ -15,7 +15,7 @@
 #include "encoding/zarr_array.h"
 #include "formats/catalog_reader.h"
 #include "formats/megatron/store.h"
-#include "formats/open_files.h"
+#include "storage/open_files.h"
 
 namespace shardscope::megatron {
 

@@ -12,13 +12,13 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "encoding/json_value.h"
-#include "formats/files_below.h"
 #include "formats/nanotron/names.h"
-#include "formats/open_files.h"
-#include "formats/paths.h"
 #include "formats/rank_cut.h"
 #include "formats/tensor_assembly.h"
+#include "model/paths.h"
 #include "model/value_view.h"
+#include "storage/files_below.h"
+#include "storage/open_files.h"
 
 namespace shardscope::nanotron {
 
@@ -210,8 +210,6 @@ struct RankFile {
     uint32_t index = kNone;  // in TensorAssembly::files(); kNone = not read
 };
 
-using nlohmann::json;
-
 constexpr std::string_view kState = "state", kNames = "names", kMasters = "gradient_accumulator";
 constexpr std::string_view kWrapped = "module.";  // of DistributedDataParallel
 
@@ -222,32 +220,25 @@ std::string_view unwrapped(std::string_view name) {
 // {"configs": {"param_name_to_dp_rank_offsets": {"<name>": {"<rank>": ["<start>", "<stop>"]}}}}
 class Offsets {
   public:
-    explicit Offsets(std::string_view config) {
-        json all = json::parse(config, nullptr, false);
-        if (!all.is_object() || !all.contains("configs") || !all["configs"].is_object()) return;
-        json& configs = all["configs"];
-        if (configs.contains(kKey) && configs[kKey].is_object()) offsets_ = std::move(configs[kKey]);
+    explicit Offsets(std::string_view config) : config_(jsonValue(config)) {
+        const ValueView all = ValueView(config_)["configs"]["param_name_to_dp_rank_offsets"];
+        for (const auto& [name, ranks] : all.pairs())
+            ranksOf_.emplace(name.textOr({}), ranks);
     }
     std::optional<FlatRange> of(const std::string& name, uint32_t rank) const {
-        const json* const ranks = member(offsets_, name);
-        const json* const ends = ranks ? member(*ranks, std::to_string(rank)) : nullptr;
-        if (!ends || !ends->is_array() || ends->size() != 2 || !(*ends)[0].is_string() ||
-            !(*ends)[1].is_string())
-            return std::nullopt;
-        const auto start = parseNumber<int64_t>((*ends)[0].get_ref<const std::string&>(), 0);
-        const auto stop = parseNumber<int64_t>((*ends)[1].get_ref<const std::string&>(), 0);
+        const auto ranks = ranksOf_.find(name);
+        if (ranks == ranksOf_.end()) return std::nullopt;
+        const std::vector<ValueView> ends = ranks->second[std::to_string(rank)].items();
+        if (ends.size() != 2) return std::nullopt;
+        const auto start = parseNumber<int64_t>(ends[0].textOr({}), 0);
+        const auto stop = parseNumber<int64_t>(ends[1].textOr({}), 0);
         if (!start || !stop || *start > *stop) return std::nullopt;
         return FlatRange{*start, *stop};
     }
 
   private:
-    static constexpr char kKey[] = "param_name_to_dp_rank_offsets";
-    static const json* member(const json& object, const std::string& key) {
-        if (!object.is_object()) return nullptr;
-        const auto at = object.find(key);
-        return at == object.end() ? nullptr : &*at;
-    }
-    json offsets_;
+    const Value config_;
+    std::map<std::string, ValueView> ranksOf_;
 };
 
 // Adds the optimizer states, whose files number the parameters and name each number, and the fp32 master

@@ -7,7 +7,7 @@
 #include "formats/named_file_layout.h"
 #include "formats/olmo/keys.h"
 #include "formats/olmo/layouts.h"
-#include "formats/paths.h"
+#include "model/paths.h"
 
 namespace shardscope::olmo {
 
@@ -62,12 +62,7 @@ class UnshardedLayout final : public NamedFileLayout {
             if (target_.endChunk(t) - target_.firstChunk(t) != 1)
                 return makeError(ErrorCode::impossible, "OLMo's files hold a tensor once")
                     .ofTensor(target_.name(t));
-            const DimSpan shape = target_.shape(t);
-            SHARDSCOPE_TRY(add(target_.path(t), {std::string(target_.name(t)),
-                                                 target_.dtype(t),
-                                                 Dims(shape.begin(), shape.end()),
-                                                 target_.bytes(t),
-                                                 {target_.firstChunk(t)}}));
+            SHARDSCOPE_TRY(add(target_.path(t), entryOf(target_.firstChunk(t))));
         }
         for (const ObjectInfo& object : target_.objects()) {
             auto bytes = pickled(object.value);

@@ -1,19 +1,20 @@
 // local: every rank's FSDP flat parameters, with the record of which range of which parameter each holds,
 // and its part of the optimizer's state, which is where the parameter's part is stored.
 #include <algorithm>
-#include <charconv>
 #include <map>
 
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/numbers.h"
 #include "base/rule.h"
 #include "base/units.h"
+#include "encoding/flat_yaml.h"
 #include "encoding/torch_tensor.h"
 #include "formats/olmo/layouts.h"
-#include "formats/paths.h"
 #include "formats/tensor_assembly.h"
-#include "model/value_view.h"
+#include "model/named_values.h"
+#include "model/paths.h"
 
 namespace shardscope::olmo {
 
@@ -30,23 +31,6 @@ struct Parameter {
     Dims shape;
     std::map<uint32_t, ParameterRange> onRank;
 };
-
-// The integer of a field such as "world_size: 4" in flat YAML; nullopt if absent.
-std::optional<int64_t> yamlInteger(std::string_view text, std::string_view key) {
-    while (!text.empty()) {
-        const size_t end = std::min(text.find('\n'), text.size());
-        std::string_view line = text.substr(0, end);
-        text.remove_prefix(std::min(text.size(), end + 1));
-        if (!line.starts_with(key) || line.size() <= key.size() || line[key.size()] != ':') continue;
-        line.remove_prefix(key.size() + 1);
-        while (!line.empty() && (line.front() == ' ' || line.front() == '\t'))
-            line.remove_prefix(1);
-        int64_t value = 0;
-        const auto [stop, error] = std::from_chars(line.data(), line.data() + line.size(), value);
-        if (error == std::errc{}) return value;
-    }
-    return std::nullopt;
-}
 
 // The fields of a NamedTuple: NEWOBJ with a tuple of them, or the bare tuple.
 std::vector<ValueView> fields(ValueView record) {
@@ -81,7 +65,10 @@ class LocalOpener {
         }
         for (const DirectoryEntry& entry : source_.entries)
             hasOptim_ = hasOptim_ || (entry.kind == DirectoryEntry::Kind::directory && entry.name == "optim");
-        const auto stated = yamlInteger(metadata, "world_size");
+        std::optional<int64_t> stated;
+        forYamlFields(metadata, [&](std::string_view key, std::string_view value) {
+            if (key == "world_size") stated = parseNumber<int64_t>(value);
+        });
         world_ = ranks;
         if (stated && (*stated < 1 || *stated > 1'000'000)) {
             return damaged(fmt::format("metadata.yaml states a world_size of {}", *stated))
@@ -119,13 +106,7 @@ class LocalOpener {
         SHARDSCOPE_ASSIGN(const uint32_t file, assembly_.addFile(fmt::format("model/rank{}.pt", rank), rank));
         if (file == kNone) return {};
         const TensorFile& contents = assembly_.files()[file];
-        std::map<std::string_view, const Value*> values;
-        for (const StoredObject& object : contents.objects)
-            values.emplace(object.name, &object.value);
-        const auto valueOf = [&](const std::string& name) {
-            const auto it = values.find(name);
-            return it == values.end() ? ValueView() : ValueView(*it->second);
-        };
+        const NamedValues values(contents.objects);
         bool any = false;
         for (uint32_t t = 0; t < contents.tensors.size(); ++t) {
             const StoredTensor& data = contents.tensors[t];
@@ -136,15 +117,15 @@ class LocalOpener {
             any = true;
             const std::string handle = data.name.substr(0, data.name.size() - kData.size());
             const std::string prefix =
-                withoutWrapper(valueOf(fmt::format("modules.{}.name", data.path[1].toString())).textOr({}));
+                withoutWrapper(values[fmt::format("modules.{}.name", data.path[1].toString())].textOr({}));
             if (data.shape.size() != 1) {
                 assembly_.wrong(fmt::format("a flat parameter of shape {}", formatDims(data.shape)),
                                 contents.name, data.name);
                 continue;
             }
-            readHandle(rank, file, t, prefix, handle, valueOf);
+            readHandle(rank, file, t, prefix, handle, values);
             SHARDSCOPE_TRY(
-                checkPadding(file, t, valueOf(handle + "flat_param._shard_numel_padded").integer()));
+                checkPadding(file, t, values[handle + "flat_param._shard_numel_padded"].integer()));
         }
         if (!any) {
             assembly_.note(rule::metaInconsistent, Severity::warning, "the file holds no flat parameters",
@@ -153,17 +134,16 @@ class LocalOpener {
         return {};
     }
 
-    template <class ValueOf>
     void readHandle(uint32_t rank, uint32_t file, uint32_t t, const std::string& prefix,
-                    const std::string& handle, ValueOf&& valueOf) {
+                    const std::string& handle, const NamedValues& values) {
         const TensorFile& contents = assembly_.files()[file];
         const StoredTensor& data = contents.tensors[t];
         const auto wrong = [&](std::string message) {
             assembly_.wrong(std::move(message), contents.name, data.name);
         };
-        const ValueView fqns = valueOf(handle + "flat_param._fqns"),
-                        shapes = valueOf(handle + "flat_param._shapes"),
-                        numels = valueOf(handle + "flat_param._numels");
+        const ValueView fqns = values[handle + "flat_param._fqns"],
+                        shapes = values[handle + "flat_param._shapes"],
+                        numels = values[handle + "flat_param._numels"];
         if (!fqns || !shapes)
             return wrong("the names or shapes of the parameters in this flat parameter are not recorded");
         const std::vector<ValueView> names = fqns.items(), sizes = shapes.items(), counts = numels.items();
@@ -174,7 +154,7 @@ class LocalOpener {
             return wrong(fmt::format("{} and {} are recorded", counted(names.size(), "name"),
                                      counted(counts.size(), "size")));
         std::vector<ParameterRange> ranges(names.size());
-        const std::string problem = findRanges(valueOf, handle, ranges);
+        const std::string problem = findRanges(values, handle, ranges);
         if (!problem.empty()) return wrong(problem);
         for (size_t i = 0; i < names.size(); ++i) {
             const auto stated = names[i].text();
@@ -225,9 +205,9 @@ class LocalOpener {
     }
 
     // Which range of each parameter is here: empty text, or what is wrong.
-    template <class ValueOf>
-    std::string findRanges(ValueOf&& valueOf, const std::string& handle, std::vector<ParameterRange>& out) {
-        if (const ValueView infos = valueOf(handle + "flat_param._shard_param_infos")) {
+    static std::string findRanges(const NamedValues& values, const std::string& handle,
+                                  std::vector<ParameterRange>& out) {
+        if (const ValueView infos = values[handle + "flat_param._shard_param_infos"]) {
             // torch 2.1 and later: (in_shard, offset_in_shard, numel_in_shard, first, last), the last one
             // included.
             const std::vector<ValueView> list = infos.items();
@@ -252,8 +232,8 @@ class LocalOpener {
             return {};
         }
         // torch 2.0 and before: parameters from the first to the last index, one behind the other.
-        const ValueView indices = valueOf(handle + "flat_param._shard_indices"),
-                        offsets = valueOf(handle + "flat_param._shard_param_offsets");
+        const ValueView indices = values[handle + "flat_param._shard_indices"],
+                        offsets = values[handle + "flat_param._shard_param_offsets"];
         if (!indices || !offsets) return "which part of its parameters it holds is not recorded";
         const std::vector<ValueView> bounds = indices.items(), list = offsets.items();
         if (list.empty()) return {};
@@ -377,16 +357,13 @@ class LocalOpener {
                     names.emplace(*ids[i].integer(), withoutWrapper(*list[i].text()));
             }
         };
-        std::map<std::string_view, ValueView> values;
-        for (const StoredObject& object : contents.objects)
-            values.emplace(object.name, object.value);
+        const NamedValues values(contents.objects);
         for (const ValueView group : values["param_groups"].items())
             join(group["params"], group["param_names"]);
         // Groups that hold a tensor are listed entry by entry.
-        for (const auto& [name, params] : values) {
-            if (!name.starts_with("param_groups.") || !name.ends_with(".params")) continue;
-            const auto list = values.find(std::string(name.substr(0, name.size() - 6)) + "param_names");
-            if (list != values.end()) join(params, list->second);
+        for (const auto& [name, path, params] : contents.objects) {
+            if (name.starts_with("param_groups.") && name.ends_with(".params"))
+                join(params, values[name.substr(0, name.size() - 6) + "param_names"]);
         }
         return names;
     }

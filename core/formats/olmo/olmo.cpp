@@ -7,7 +7,7 @@
 #include "encoding/torch_file.h"
 #include "formats/olmo/keys.h"
 #include "formats/olmo/layouts.h"
-#include "formats/open_files.h"
+#include "storage/open_files.h"
 
 namespace shardscope {
 

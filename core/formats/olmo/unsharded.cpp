@@ -10,8 +10,8 @@
 #include "encoding/pickle_globals.h"
 #include "formats/olmo/keys.h"
 #include "formats/olmo/layouts.h"
-#include "formats/paths.h"
 #include "formats/tensor_assembly.h"
+#include "model/paths.h"
 
 namespace shardscope::olmo {
 

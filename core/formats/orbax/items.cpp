@@ -1,11 +1,11 @@
 #include "formats/orbax/items.h"
 
 #include <algorithm>
-#include <initializer_list>
 
-#include "formats/open_files.h"
+#include "base/names.h"
 #include "formats/orbax/flax.h"
 #include "formats/orbax/metadata.h"
+#include "storage/open_files.h"
 
 namespace shardscope::orbax {
 
@@ -15,18 +15,16 @@ bool has(const std::vector<DirectoryEntry>& entries, std::string_view name, Dire
 }
 
 Role roleOf(const Path& path, std::string_view item, bool t5x) {
-    const auto is = [](std::string_view key, std::initializer_list<std::string_view> names) {
-        return std::ranges::count(names, key) > 0;
-    };
     const auto optimizer = [&](std::string_view key) {
-        return is(key, {"opt_state", "optimizer_state", "optimizer", "opt"});
+        return isAmong(key, {"opt_state", "optimizer_state", "optimizer", "opt"});
     };
     if (optimizer(item) || (t5x && !path.empty() && path[0].text == "state")) return Role::optimizer;
     for (const PathPart& part : path) {
         if (optimizer(part.text)) return Role::optimizer;
-        if (is(part.text, {"batch_stats", "cache"})) return Role::buffer;
+        if (isAmong(part.text, {"batch_stats", "cache"})) return Role::buffer;
     }
-    if (!path.empty() && is(path[0].text, {"step", "rng", "rngs", "rng_key", "key", "training_key", "count"}))
+    if (!path.empty() &&
+        isAmong(path[0].text, {"step", "rng", "rngs", "rng_key", "key", "training_key", "count"}))
         return Role::other;
     return Role::parameter;
 }

@@ -6,9 +6,10 @@
 #include "base/rule.h"
 #include "encoding/json_value.h"
 #include "encoding/zarr_array.h"
-#include "formats/files_below.h"
-#include "formats/open_files.h"
+#include "formats/catalog_opener.h"
 #include "model/value_view.h"
+#include "storage/files_below.h"
+#include "storage/open_files.h"
 
 namespace shardscope::orbax {
 

@@ -10,16 +10,16 @@
 #include "base/units.h"
 #include "encoding/json_value.h"
 #include "formats/catalog_opener.h"
-#include "formats/files_below.h"
-#include "formats/open_files.h"
 #include "formats/orbax/flax.h"
 #include "formats/orbax/items.h"
 #include "formats/orbax/levanter.h"
 #include "formats/orbax/metadata.h"
 #include "formats/orbax/placement.h"
 #include "formats/orbax/store.h"
-#include "formats/paths.h"
+#include "model/paths.h"
 #include "model/value_make.h"
+#include "storage/files_below.h"
+#include "storage/open_files.h"
 
 namespace shardscope::orbax {
 

@@ -1,12 +1,11 @@
 #include "formats/orbax/orbax.h"
 
-#include <algorithm>
 
-#include "formats/open_files.h"
 #include "formats/orbax/flax.h"
 #include "formats/orbax/items.h"
 #include "formats/orbax/levanter.h"
 #include "formats/orbax/metadata.h"
+#include "storage/open_files.h"
 
 namespace shardscope {
 

@@ -10,8 +10,8 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "formats/catalog_opener.h"
-#include "formats/open_files.h"
 #include "formats/orbax/metadata.h"
+#include "storage/open_files.h"
 
 namespace shardscope::orbax {
 

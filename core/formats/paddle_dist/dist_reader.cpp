@@ -6,9 +6,9 @@
 #include "base/option_words.h"
 #include "base/rule.h"
 #include "formats/catalog_opener.h"
-#include "formats/open_files.h"
 #include "formats/paddle_dist/dist_catalog.h"
 #include "formats/paddle_dist/layouts.h"
+#include "storage/open_files.h"
 
 namespace shardscope::paddle {
 

@@ -7,7 +7,7 @@
 #include "base/checked.h"
 #include "base/units.h"
 #include "encoding/paddle_file.h"
-#include "encoding/pickle.h"
+#include "encoding/pickle_instance.h"
 #include "formats/file_layout.h"
 #include "formats/paddle_dist/layouts.h"
 
@@ -249,7 +249,7 @@ class MetadataWriter {
           w_(PickleWriter::For::python3) {}
 
     Status run() {
-        beginInstance("Metadata");
+        beginInstance(w_, module_, "Metadata");
         w_.memoText("state_dict_metadata");
         w_.emptyDict();
         w_.mark();
@@ -283,7 +283,7 @@ class MetadataWriter {
             SHARDSCOPE_TRY(flush());
         }
         w_.setItems();
-        endInstance();
+        endInstance(w_);
         return sink_(w_.finish());
     }
 
@@ -293,17 +293,6 @@ class MetadataWriter {
         return sink_(w_.take());
     }
 
-    void beginInstance(std::string_view name) {
-        w_.memoGlobal(module_, name);
-        w_.emptyTuple();
-        w_.newObject();
-        w_.emptyDict();
-        w_.mark();
-    }
-    void endInstance() {
-        w_.setItems();
-        w_.build();
-    }
     // A name stands in all three tables.
     void name(TensorId t) {
         if (names_.size() <= t) {
@@ -330,7 +319,7 @@ class MetadataWriter {
     }
 
     void shard(TensorId t, const ChunkInfo& chunk) {
-        beginInstance("LocalTensorMetadata");
+        beginInstance(w_, module_, "LocalTensorMetadata");
         w_.memoText("global_offset");
         dims(chunk.offsets);
         w_.memoText("local_shape");
@@ -342,11 +331,11 @@ class MetadataWriter {
             dims(catalog_.shape(t));
             flat(chunk);
         }
-        endInstance();
+        endInstance(w_);
     }
 
     void index(TensorId t, const ChunkInfo& chunk) {
-        beginInstance("LocalTensorIndex");
+        beginInstance(w_, module_, "LocalTensorIndex");
         w_.memoText("tensor_key");
         name(t);
         w_.memoText("global_offset");
@@ -358,7 +347,7 @@ class MetadataWriter {
             w_.memoText("local_shape");
             dims(chunk.lengths);
         }
-        endInstance();
+        endInstance(w_);
     }
 
     void path(TensorId t) {

@@ -1,9 +1,10 @@
 #include "formats/paddle_dist/names.h"
 
-#include <algorithm>
 #include <array>
 
+#include "base/names.h"
 #include "base/numbers.h"
+#include "storage/files_below.h"
 
 namespace shardscope::paddle {
 
@@ -14,7 +15,7 @@ constexpr uint32_t kMaxNamedRank = 1 << 24;  // ranks in file names above this a
 }  // namespace
 
 std::optional<DataName> parseDataName(std::string_view path) {
-    if (const size_t slash = path.rfind('/'); slash != std::string_view::npos) path.remove_prefix(slash + 1);
+    path = lastNameOf(path);
     const auto rank = takeNumber<uint32_t>(path, kMaxNamedRank - 1);
     if (!rank || !path.starts_with('_')) return std::nullopt;
     path.remove_prefix(1);
@@ -60,7 +61,7 @@ Role roleOf(std::string_view name) {
     bool numbered = false;
     if (const size_t under = stem.rfind('_'); under != std::string_view::npos && under + 1 < stem.size()) {
         const std::string_view tail = stem.substr(under + 1);
-        numbered = std::all_of(tail.begin(), tail.end(), [](char c) { return c >= '0' && c <= '9'; });
+        numbered = isDigits(tail);
         if (numbered) stem = stem.substr(0, under);
     }
     for (std::string_view state : kStates) {

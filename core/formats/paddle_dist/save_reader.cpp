@@ -41,7 +41,7 @@ Result<std::vector<TensorAssembly::Piece>> piecesOf(const StoredTensor& stored, 
             !checkedAdd(at, count, end) || end > whole)
             return damaged("the parts of a split parameter do not fit its shape")
                 .byRule(rule::metaInconsistent);
-        pieces.push_back({0, StoredPart::range(file, tensor, at, count), {}, {}, FlatRange{at, end}});
+        pieces.push_back(TensorAssembly::Piece::range(0, file, tensor, at, {at, end}));
         at = end;
     }
     if (at != whole)

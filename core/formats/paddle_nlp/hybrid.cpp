@@ -18,6 +18,7 @@
 #include "formats/paddle_nlp/rank_files.h"
 #include "formats/paddle_nlp/readers.h"
 #include "formats/paddle_nlp/tp_axis.h"
+#include "model/value_make.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -179,15 +180,11 @@ class HybridOpener {
         for (const RankFile& file : files_.files) {
             if (file.lost()) lost_.push_back(&file);
         }
-        parameters_ = gatherParameters(files_);
-        for (auto* notes : {&files_.notes, &parameters_.notes}) {
-            for (Note& note : *notes)
-                assembly_.builder().addNote(std::move(note));
-        }
+        parameters_ = gatherParameters(files_, assembly_.builder());
         SHARDSCOPE_TRY(shapeParameters());
         SHARDSCOPE_TRY(concludeAxes());
         findStateKinds();
-        for (size_t p = 0; p < parameters_.list.size(); ++p) {
+        for (size_t p = 0; p < parameters_.size(); ++p) {
             SHARDSCOPE_TRY(options_.stop.poll());
             SHARDSCOPE_TRY(addParameter(p));
         }
@@ -203,7 +200,7 @@ class HybridOpener {
 
     // The shape on one tensor-parallel rank, and what disagrees with it.
     Status shapeParameters() {
-        for (Parameter& p : parameters_.list) {
+        for (Parameter& p : parameters_) {
             if (p.local.empty()) shapeByStates(p);
             if (p.local.empty()) continue;
             const Dims& first = p.local.begin()->second;
@@ -245,13 +242,13 @@ class HybridOpener {
 
     Status concludeAxes() {
         for (const TpRule& rule : stated_.tpRules) {
-            if (std::ranges::none_of(parameters_.list,
+            if (std::ranges::none_of(parameters_,
                                      [&](const Parameter& p) { return rule.pattern.matches(p.name); }))
                 assembly_.note(rule::metaInconsistent, Severity::warning,
                                fmt::format("{} '{}' matches no tensor", commandOption("tp-dim"), rule.text));
         }
-        SHARDSCOPE_ASSIGN(
-            axes_, concludeParameterAxes(source_, files_, parameters_.list, disagreeing_, stated_.tpRules));
+        SHARDSCOPE_ASSIGN(axes_,
+                          concludeParameterAxes(source_, files_, parameters_, disagreeing_, stated_.tpRules));
         return {};
     }
 
@@ -259,7 +256,7 @@ class HybridOpener {
 
     // Which states parameters have: where a rank's file is missing, those that it should have held.
     void findStateKinds() {
-        for (const Parameter& p : parameters_.list) {
+        for (const Parameter& p : parameters_) {
             for (const State& state : p.states) {
                 if (const auto dtype = state.stored(); dtype && !state.isWeight())
                     kinds_.try_emplace(state.name, Kind{*dtype, state.isCounter()});
@@ -281,7 +278,7 @@ class HybridOpener {
     }
 
     Status addParameter(size_t index) {
-        Parameter& p = parameters_.list[index];
+        Parameter& p = parameters_[index];
         if (p.local.empty() && !p.whole) {
             assembly_.wrong(
                 "nothing says what shape it has: its weight is not stored, and its optimizer state is "
@@ -466,14 +463,13 @@ class HybridOpener {
                 input.lost = lostFile(!weight, at);
                 // Tied weights: one stage may have no optimizer state of them.
                 if (held.empty() && !input.lost) continue;
-                SHARDSCOPE_ASSIGN(PieceResult pieces, layPieces(input, held));
-                for (Note& n : pieces.notes)
-                    assembly_.builder().addNote(std::move(n));
+                SHARDSCOPE_ASSIGN(std::vector<PlannedPiece> pieces,
+                                  layPieces(input, held, assembly_.builder()));
                 const std::string group = formatGroupName(t, pp);
                 if (!first) {
-                    first = pieces.planned;
+                    first = pieces;
                     firstStage = group;
-                } else if (!sameCut(*first, pieces.planned)) {
+                } else if (!sameCut(*first, pieces)) {
                     // The buffers of another stage are cut elsewhere; one copy of the tensor is enough.
                     assembly_.note(
                         rule::replicaDiffers, Severity::info,
@@ -484,8 +480,8 @@ class HybridOpener {
                 } else {
                     SHARDSCOPE_TRY(compareClaims(p, state, held, t, firstStage, group));
                 }
-                all.insert(all.end(), std::make_move_iterator(pieces.planned.begin()),
-                           std::make_move_iterator(pieces.planned.end()));
+                all.insert(all.end(), std::make_move_iterator(pieces.begin()),
+                           std::make_move_iterator(pieces.end()));
             }
             if (!first && !axes_.owned.contains(p.name)) {
                 assembly_.wrong(fmt::format("no file of tp {} holds it, those of other ranks do", t), {},
@@ -579,9 +575,12 @@ class HybridOpener {
                 }
             }
             if (schedule.empty()) continue;
+            NestedDict dict;
+            for (const StoredObject* leaf : schedule)
+                dict.add(leaf->path, 1, leaf->value);
             const Value joined = schedule.size() == 1 && schedule[0]->path.size() == 1
                                      ? schedule[0]->value
-                                     : joinObjects(schedule, 1);
+                                     : std::move(dict).finish();
             const std::string json = valueToJson(joined);
             if (!from) {
                 from = &file;
@@ -614,7 +613,7 @@ class HybridOpener {
         if (files_.sharding < 2 || files_.degreesStated || kinds_.empty()) return;
         size_t count = 0;
         const Parameter* first = nullptr;
-        for (const Parameter& p : parameters_.list) {
+        for (const Parameter& p : parameters_) {
             if (p.hasStates() || !p.tiedTo.empty() || !p.dtype || !dtypeIsFloat(*p.dtype)) continue;
             ++count;
             if (!first) first = &p;
@@ -623,8 +622,8 @@ class HybridOpener {
         assembly_.note(rule::rankMissing, Severity::warning,
                        fmt::format("the optimizer state of {} of {} is not here, such as that of '{}': not "
                                    "trained, or the files of sharding ranks from {} on are missing",
-                                   countText(count), counted(parameters_.list.size(), "parameter"),
-                                   first->name, files_.sharding),
+                                   countText(count), counted(parameters_.size(), "parameter"), first->name,
+                                   files_.sharding),
                        {}, first->name);
     }
 
@@ -670,8 +669,8 @@ class HybridOpener {
         if (stated.contains("ShardingV2")) return "sharding stage 1 V2";
         if (stated.contains("ShardingV1")) return "sharding stage 1 V1";
         if (files_.sharding < 2) return {};
-        return std::ranges::any_of(parameters_.list, &Parameter::sliced) ? "sharding stage 3"
-                                                                         : "sharding stage 1 V1 or stage 2";
+        return std::ranges::any_of(parameters_, &Parameter::sliced) ? "sharding stage 3"
+                                                                    : "sharding stage 1 V1 or stage 2";
     }
 
     Result<std::unique_ptr<Reader>> finish() {
@@ -701,7 +700,7 @@ class HybridOpener {
     StatedByUser stated_;
     HybridFiles files_;
     std::vector<const RankFile*> lost_;
-    Parameters parameters_;
+    std::vector<Parameter> parameters_;
     ParameterAxes axes_;
     std::set<std::string> disagreeing_, claims_, shared_, objects_;
     struct Kind {

@@ -198,31 +198,4 @@ Result<UnifiedIndex> parseUnifiedIndex(std::string_view text) {
     return index;
 }
 
-Result<ModelConfig> parseModelConfig(std::string_view text) {
-    SHARDSCOPE_ASSIGN(const Json json, parse(text, "config.json"));
-    ModelConfig config;
-    config.present = true;
-    const auto take = [&](std::initializer_list<const char*> keys, int64_t& out) {
-        for (const char* key : keys) {
-            const Json* value = member(json, key);
-            const auto size = value ? wholeNumber(*value) : std::nullopt;
-            if (size && *size > 0 && *size < kMaxDim) {
-                out = *size;
-                return;
-            }
-        }
-    };
-    take({"hidden_size", "n_embd", "d_model"}, config.hidden);
-    take({"intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim"}, config.intermediate);
-    take({"moe_intermediate_size"}, config.expert);
-    take({"vocab_size", "padded_vocab_size"}, config.vocabulary);
-    take({"num_attention_heads", "n_head"}, config.heads);
-    take({"num_key_value_heads", "multi_query_group_num"}, config.keyValueHeads);
-    take({"head_dim", "kv_channels"}, config.headSize);
-    take({"max_position_embeddings", "n_positions"}, config.positions);
-    if (config.headSize == 0 && config.heads > 0 && config.hidden % config.heads == 0)
-        config.headSize = config.hidden / config.heads;
-    return config;
-}
-
 }  // namespace shardscope::paddle_nlp

@@ -1,5 +1,5 @@
-// Parses model_meta.json, shard_meta.tpXX_ppYY.json of older writers, indexes and config.json. The first two
-// map structured to static names, and state shapes and the sharding of the optimizer. Source:
+// Parses model_meta.json, shard_meta.tpXX_ppYY.json of older writers, and indexes. The first two map
+// structured to static names, and state shapes and the sharding of the optimizer. Source:
 // paddlenlp/trainer/utils/sharding_io.py (_gather_sharding_metas, _get_distributed_strategy).
 #pragma once
 
@@ -48,14 +48,5 @@ struct UnifiedIndex {
     bool map = false;        // has a weight_map
 };
 Result<UnifiedIndex> parseUnifiedIndex(std::string_view json);
-
-// Sizes that config.json states; 0 = not stated.
-struct ModelConfig {
-    bool present = false;
-    int64_t hidden = 0, intermediate = 0, vocabulary = 0, heads = 0, keyValueHeads = 0, headSize = 0;
-    int64_t positions = 0, expert = 0;  // expert: the intermediate size of one expert
-};
-// Errors: damaged.
-Result<ModelConfig> parseModelConfig(std::string_view json);
 
 }  // namespace shardscope::paddle_nlp

@@ -9,12 +9,12 @@
 #include <fmt/format.h>
 
 #include "base/checked.h"
+#include "base/names.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "formats/paddle_nlp/names.h"
 #include "formats/paddle_nlp/rank_files.h"
-#include "formats/tp_rule.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -40,7 +40,6 @@ struct NameMap {
     std::map<std::string, std::string, std::less<>> structured;  // by static name
     std::map<std::string, std::string, std::less<>> tied;        // alias -> structured name of the tensor
     StaticNames statics;
-    std::vector<Note> notes;
 };
 
 constexpr int64_t kSegment = 1 << 20;  // stage 3 slices what has more elements
@@ -263,7 +262,7 @@ std::set<std::string> storedParameters(const Group& group, const StaticNames& kn
 }
 
 // `degree`: of sharding; `tp`: of tensor parallelism. Never fails: adds notes that name the unresolved names.
-NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
+NameMap findNames(const Group& group, uint32_t degree, uint32_t tp, CatalogBuilder& builder) {
     NameMap out;
     const std::string where = formatGroupName(group.at.tp, group.at.pp);
     const std::string file = group.optimizer.empty() ? std::string() : group.optimizer[0]->path;
@@ -278,10 +277,10 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
                            const std::string& by) {
         const auto [it, fresh] = owner.emplace(structured, parameter);
         if (fresh || it->second == parameter) return take(structured, parameter);
-        out.notes.push_back(noteOf(rule::metaInconsistent, Severity::error,
-                                   fmt::format("two parameters of {} claim the name '{}': '{}' and '{}'",
-                                               where, structured, it->second, parameter),
-                                   by, structured, Note::Lacks::anything));
+        builder.addNote(noteOf(rule::metaInconsistent, Severity::error,
+                               fmt::format("two parameters of {} claim the name '{}': '{}' and '{}'", where,
+                                           structured, it->second, parameter),
+                               by, structured, Note::Lacks::anything));
     };
     if (group.meta) {
         out.source = NameMap::Source::meta;
@@ -308,11 +307,10 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
             RankFileName last = group.optimizer.back()->name;
             last.shard = degree;
             const std::string path = formatRankFileName(last);
-            out.notes.push_back(
-                noteOf(rule::fileMissing, Severity::error,
-                       fmt::format("'{}' is missing: {} has {}, sharded as for {}", path, where,
-                                   counted(degree, "sharding rank"), counted(implied, "rank")),
-                       path, {}, Note::Lacks::optimizerState));
+            builder.addNote(noteOf(rule::fileMissing, Severity::error,
+                                   fmt::format("'{}' is missing: {} has {}, sharded as for {}", path, where,
+                                               counted(degree, "sharding rank"), counted(implied, "rank")),
+                                   path, {}, Note::Lacks::optimizerState));
         }
     }
     if (anyKnown || group.meta || stored.empty()) return out;
@@ -330,13 +328,12 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
         for (size_t i = 0; i < match.size(); ++i)
             take(replay.model()[i].name, match[i]);
         out.statics.finish();
-        out.notes.push_back(
-            noteOf(rule::metaInconsistent, Severity::info,
-                   fmt::format("the parameters of {} were matched to the optimizer's names by "
-                               "doing the partition of sharding again; nothing in the files "
-                               "says it",
-                               where),
-                   file));
+        builder.addNote(noteOf(rule::metaInconsistent, Severity::info,
+                               fmt::format("the parameters of {} were matched to the optimizer's names by "
+                                           "doing the partition of sharding again; nothing in the files "
+                                           "says it",
+                                           where),
+                               file));
         return out;
     }
     Note note = noteOf(rule::metaInconsistent, Severity::error, {}, file, {}, Note::Lacks::optimizerState);
@@ -360,7 +357,7 @@ NameMap findNames(const Group& group, uint32_t degree, uint32_t tp) {
             "partitioning fit, which differ in {}",
             where, matches.size(), listedNames(std::move(names)));
     }
-    out.notes.push_back(std::move(note));
+    builder.addNote(std::move(note));
     return out;
 }
 
@@ -372,9 +369,9 @@ std::optional<NumberInName> expertOf(std::string_view name) {
 
 class Gathering {
   public:
-    explicit Gathering(const HybridFiles& files) : files_(files) {}
+    Gathering(const HybridFiles& files, CatalogBuilder& builder) : files_(files), builder_(builder) {}
 
-    Parameters run() {
+    std::vector<Parameter> run() {
         makeGroups();
         countExperts();
         for (const Group& group : groups_)
@@ -435,7 +432,7 @@ class Gathering {
         }
         if (!repeated) experts_ = 0;
         if (experts_) {
-            out_.notes.push_back(
+            builder_.addNote(
                 noteOf(rule::metaInconsistent, Severity::info,
                        fmt::format("each group of experts counts its {} from 0; those of group n are "
                                    "numbered on from {} n here",
@@ -451,16 +448,16 @@ class Gathering {
     }
 
     Parameter& parameter(const std::string& name) {
-        const auto [it, fresh] = index_.try_emplace(name, out_.list.size());
+        const auto [it, fresh] = index_.try_emplace(name, out_.size());
         if (fresh) {
-            out_.list.emplace_back();
-            out_.list.back().name = name;
+            out_.emplace_back();
+            out_.back().name = name;
         }
-        return out_.list[it->second];
+        return out_[it->second];
     }
 
     void error(std::string message, const std::string& file, const std::string& tensor, Note::Lacks lacks) {
-        out_.notes.push_back(
+        builder_.addNote(
             noteOf(rule::metaInconsistent, Severity::error, std::move(message), file, tensor, lacks));
     }
 
@@ -474,9 +471,7 @@ class Gathering {
     }
 
     void takeGroup(const Group& group) {
-        NameMap names = findNames(group, files_.sharding, files_.tp);
-        out_.notes.insert(out_.notes.end(), std::make_move_iterator(names.notes.begin()),
-                          std::make_move_iterator(names.notes.end()));
+        const NameMap names = findNames(group, files_.sharding, files_.tp, builder_);
         std::map<std::string, std::string, std::less<>> statics;  // structured -> static
         for (const auto& [parameter, structured] : names.structured)
             statics.emplace(structured, parameter);
@@ -576,8 +571,9 @@ class Gathering {
     }
 
     const HybridFiles& files_;
+    CatalogBuilder& builder_;
     std::vector<Group> groups_;
-    Parameters out_;
+    std::vector<Parameter> out_;
     std::unordered_map<std::string, size_t> index_;
     std::set<std::string> weighed_;
     int64_t experts_ = 0;  // of each group; 0 = names are not local
@@ -606,8 +602,8 @@ bool Parameter::sliced() const {
         states, [](const State& s) { return std::ranges::count(s.held, true, &StoredShard::sliced); });
 }
 
-Parameters gatherParameters(const HybridFiles& files) {
-    return Gathering(files).run();
+std::vector<Parameter> gatherParameters(const HybridFiles& files, CatalogBuilder& builder) {
+    return Gathering(files, builder).run();
 }
 
 }  // namespace shardscope::paddle_nlp

@@ -50,11 +50,7 @@ struct Parameter {
     bool sliced() const;     // some entry is marked as a slice of sharding stage 3
 };
 
-struct Parameters {
-    std::vector<Parameter> list;  // in model order, as far as known
-    std::vector<Note> notes;
-};
-
-Parameters gatherParameters(const HybridFiles& files);
+// In model order, as far as known. What is wrong with them is noted in `builder`.
+std::vector<Parameter> gatherParameters(const HybridFiles& files, CatalogBuilder& builder);
 
 }  // namespace shardscope::paddle_nlp

@@ -16,9 +16,10 @@ constexpr int64_t kAlignment = 256;  // bytes that buffers are aligned to, on ev
 
 class Laying {
   public:
-    Laying(const PieceInput& in, std::vector<StoredShard> held) : in_(in), held_(std::move(held)) {}
+    Laying(const PieceInput& in, std::vector<StoredShard> held, CatalogBuilder& builder)
+        : in_(in), held_(std::move(held)), builder_(builder) {}
 
-    Result<PieceResult> run() {
+    Result<std::vector<PlannedPiece>> run() {
         std::ranges::sort(held_, {}, [](const StoredShard& h) { return h.at().shard; });
         local_ = in_.whole ? in_.layout.global : in_.layout.shapeOn(in_.at.tp);
         offsets_ = in_.whole ? Dims(local_.size(), 0) : in_.layout.offsetsOn(in_.at.tp);
@@ -51,15 +52,15 @@ class Laying {
 
   private:
     void error(std::string message, const std::string& file) {
-        out_.notes.push_back(noteOf(rule::metaInconsistent, Severity::error, std::move(message), file,
-                                    in_.parameter.nameOf(in_.state),
-                                    in_.weight ? Note::Lacks::anything : Note::Lacks::optimizerState));
+        builder_.addNote(noteOf(rule::metaInconsistent, Severity::error, std::move(message), file,
+                                in_.parameter.nameOf(in_.state),
+                                in_.weight ? Note::Lacks::anything : Note::Lacks::optimizerState));
     }
 
     void add(const RankFile& file, std::optional<FlatRange> flat, StoredPart part) {
         RankPlace at = in_.at;
         at.shard = file.at().shard;
-        out_.planned.push_back(
+        out_.push_back(
             {&file, {in_.files.rankOf(at), std::move(part), offsets_, local_, std::move(flat), true}});
     }
 
@@ -188,8 +189,8 @@ class Laying {
                 add(*slice.held->file, FlatRange{at, at + real},
                     StoredPart::range(slice.held->file->contents, slice.held->index(), slice.first, real));
             }
-            if (real < slice.elements && !out_.planned.empty()) {
-                out_.planned.back().piece.part.zeros.push_back(
+            if (real < slice.elements && !out_.empty()) {
+                out_.back().piece.part.zeros.push_back(
                     StoredPart::range(slice.held->file->contents, slice.held->index(), slice.first + real,
                                       slice.elements - real));
             }
@@ -233,7 +234,8 @@ class Laying {
     std::vector<StoredShard> held_;
     Dims local_, offsets_;
     int64_t elements_ = 0;
-    PieceResult out_;
+    CatalogBuilder& builder_;
+    std::vector<PlannedPiece> out_;
 };
 
 }  // namespace
@@ -283,8 +285,9 @@ std::vector<CutBox> Layout::boxesOf(const TensorAssembly::Piece& piece) const {
     return boxes.empty() ? std::vector{std::move(own)} : boxes;
 }
 
-Result<PieceResult> layPieces(const PieceInput& input, std::vector<StoredShard> held) {
-    return Laying(input, std::move(held)).run();
+Result<std::vector<PlannedPiece>> layPieces(const PieceInput& input, std::vector<StoredShard> held,
+                                            CatalogBuilder& builder) {
+    return Laying(input, std::move(held), builder).run();
 }
 
 }  // namespace shardscope::paddle_nlp

@@ -48,10 +48,8 @@ struct PieceInput {
     const HybridFiles& files;
     const RankFile* lost = nullptr;  // an absent file that may have held a part of the state
 };
-struct PieceResult {
-    std::vector<PlannedPiece> planned;
-    std::vector<Note> notes;
-};
-Result<PieceResult> layPieces(const PieceInput& input, std::vector<StoredShard> held);
+// What does not fit is noted in `builder`.
+Result<std::vector<PlannedPiece>> layPieces(const PieceInput& input, std::vector<StoredShard> held,
+                                            CatalogBuilder& builder);
 
 }  // namespace shardscope::paddle_nlp

@@ -9,8 +9,10 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "formats/open_files.h"
+#include "encoding/json_value.h"
 #include "formats/paddle_nlp/readers.h"
+#include "model/value_make.h"
+#include "storage/open_files.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -59,7 +61,7 @@ class Listing {
   private:
     void note(std::string_view rule, Severity severity, std::string message, std::string_view file,
               Note::Lacks lacks = Note::Lacks::nothing, std::optional<uint64_t> offset = {}) {
-        out_.notes.push_back(noteOf(rule, severity, std::move(message), file, {}, lacks, offset));
+        assembly_.builder().addNote(noteOf(rule, severity, std::move(message), file, {}, lacks, offset));
     }
 
     void addOther(const DirectoryEntry& entry, bool metadata, bool referenced = true) {
@@ -116,13 +118,11 @@ class Listing {
                 addOther(entry, true);
             } else if (entry.name == "config.json") {
                 SHARDSCOPE_ASSIGN(const std::string json, metadataText(source_, options_, entry));
-                auto config = parseModelConfig(json);
-                if (config.ok()) {
-                    out_.config = *config;
-                } else {
+                const auto config = modelSizesOf(jsonValue(json));
+                out_.config = config.value_or(ModelSizes{});
+                if (!config)
                     note(rule::metaInconsistent, Severity::warning,
-                         fmt::format("config.json is not used: {}", config.error().message), entry.name);
-                }
+                         "config.json is not used: it is not a JSON object", entry.name);
                 addOther(entry, true);
             } else {
                 const bool known = areKnownSidecars(entry.name);
@@ -144,10 +144,10 @@ class Listing {
                  entry.name);
             return;
         }
-        std::vector<const StoredObject*> leaves;
+        NestedDict schedule;
         for (const StoredObject& object : assembly_.files()[*saved].objects)
-            leaves.push_back(&object);
-        if (!leaves.empty()) out_.schedule = joinObjects(leaves, 0);
+            schedule.add(object.path, 0, object.value);
+        if (!assembly_.files()[*saved].objects.empty()) out_.schedule = std::move(schedule).finish();
     }
 
     // ------------------------------------------------------------------ degrees
@@ -408,38 +408,6 @@ class Listing {
 Result<HybridFiles> readHybridFiles(const Source& source, const OpenOptions& options,
                                     TensorAssembly& assembly) {
     return Listing(source, options, assembly).run();
-}
-
-Value joinObjects(const std::vector<const StoredObject*>& leaves, size_t depth) {
-    ValueGraph graph;
-    std::map<std::string, NodeId> dicts;
-    const NodeId root = graph.addContainer(ValueKind::dict);
-    const auto keyNode = [&](const PathPart& part) {
-        return part.kind == PathPart::Kind::key || part.kind == PathPart::Kind::otherKey ||
-                       part.kind == PathPart::Kind::attribute
-                   ? graph.addText(ValueKind::text, part.text)
-                   : graph.addInteger(part.index);
-    };
-    for (const StoredObject* leaf : leaves) {
-        if (leaf->path.size() <= depth) continue;
-        NodeId at = root;
-        for (size_t k = depth; k + 1 < leaf->path.size(); ++k) {
-            const Path prefix(leaf->path.begin(), leaf->path.begin() + static_cast<ptrdiff_t>(k + 1));
-            const auto [it, fresh] = dicts.try_emplace(encodePath(prefix), kNoNode);
-            if (fresh) {
-                it->second = graph.addContainer(ValueKind::dict);
-                const NodeId pair[] = {keyNode(leaf->path[k]), it->second};
-                graph.append(at, pair);
-            }
-            at = it->second;
-        }
-        const NodeId key = keyNode(leaf->path.back());
-        const NodeId copy = copyValue(leaf->value, graph);
-        if (copy == kNoNode) continue;
-        const NodeId pair[] = {key, copy};
-        graph.append(at, pair);
-    }
-    return makeValue(std::move(graph), root);
 }
 
 }  // namespace shardscope::paddle_nlp

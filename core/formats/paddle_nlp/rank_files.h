@@ -9,6 +9,7 @@
 #include "formats/paddle_nlp/model_meta.h"
 #include "formats/paddle_nlp/names.h"
 #include "formats/tensor_assembly.h"
+#include "model/model_sizes.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -39,13 +40,12 @@ struct HybridFiles {
     std::vector<RankFile> files;  // by pp, tp, moe, then weights before optimizer, then sharding rank
     ModelMeta meta;
     bool hasMeta = false;
-    ModelConfig config;
+    ModelSizes config;
     std::vector<std::string> beside;  // files without tensors or used metadata
     std::optional<Value> schedule;    // value of scheduler.pdparams
     uint32_t tp = 1, pp = 1, sharding = 1, moe = 1;
     bool degreesStated = false;  // model_meta.json states the degrees
     bool wholeWeights = false;   // weights were consolidated over tensor-parallel ranks before saving
-    std::vector<Note> notes;
 
     // Row-major over (moe, pp, sharding, tp), as Paddle's topology counts.
     uint32_t rankOf(const RankPlace& at) const {
@@ -53,13 +53,10 @@ struct HybridFiles {
     }
 };
 
-// Reads all metadata and, of rank files, everything but tensor data. Adds the files to the catalog. Errors:
-// unsupported if there are no such files, limit, cancelled, damaged metadata. An unreadable rank file is not
-// an error.
+// Reads all metadata and, of rank files, everything but tensor data. Adds the files and notes to the catalog.
+// Errors: unsupported if there are no such files, limit, cancelled, damaged metadata. An unreadable rank file
+// is not an error.
 Result<HybridFiles> readHybridFiles(const Source& source, const OpenOptions& options,
                                     TensorAssembly& assembly);
-
-// Rebuilds a dict from its leaves. Drops the first `depth` parts of their paths.
-Value joinObjects(const std::vector<const StoredObject*>& leaves, size_t depth);
 
 }  // namespace shardscope::paddle_nlp

@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/names.h"
 #include "base/option_words.h"
 #include "base/rule.h"
 #include "base/units.h"
-#include "formats/step_part.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -36,7 +36,7 @@ bool isExpert(std::string_view name) {
 
 class Conclusion {
   public:
-    Conclusion(const std::vector<TpQuestion>& questions, uint32_t degree, const ModelConfig& config,
+    Conclusion(const std::vector<TpQuestion>& questions, uint32_t degree, const ModelSizes& config,
                const std::vector<TpRule>& stated)
         : questions_(questions), degree_(degree), config_(config), stated_(stated) {}
 
@@ -195,9 +195,7 @@ class Conclusion {
         }
         if (config_.headSize > 0 && config_.heads > 0 && config_.heads < (1 << 20) &&
             config_.headSize < (1 << 20)) {
-            const int64_t keyValue = config_.keyValueHeads > 0 && config_.keyValueHeads < (1 << 20)
-                                         ? config_.keyValueHeads
-                                         : config_.heads;
+            const int64_t keyValue = config_.keyHeads < (1 << 20) ? config_.keyHeads : config_.heads;
             sizes.insert(config_.heads * config_.headSize);
             sizes.insert(keyValue * config_.headSize);
             sizes.insert((config_.heads + 2 * keyValue) * config_.headSize);
@@ -214,7 +212,6 @@ class Conclusion {
 
     // The only dimension by which all sizes of the whole are such as config.json knows.
     int axisOfConfig(const TpQuestion& q) const {
-        if (!config_.present) return TpAnswer::kUnknown;
         const std::set<int64_t> sizes = sizesOfConfig();
         int found = TpAnswer::kUnknown;
         for (size_t cut = 0; cut < q.local.size(); ++cut) {
@@ -290,7 +287,7 @@ class Conclusion {
 
     const std::vector<TpQuestion>& questions_;
     const int64_t degree_;
-    const ModelConfig& config_;
+    const ModelSizes& config_;
     const std::vector<TpRule>& stated_;
     std::vector<TpAnswer> answers_;
     int64_t hidden_ = 0;
@@ -331,7 +328,7 @@ const FamilyRule* familyRuleOf(std::string_view name) {
 }
 
 Result<std::vector<TpAnswer>> concludeTpAxes(const std::vector<TpQuestion>& questions, uint32_t degree,
-                                             const ModelConfig& config, const std::vector<TpRule>& stated) {
+                                             const ModelSizes& config, const std::vector<TpRule>& stated) {
     return Conclusion(questions, degree, config, stated).run();
 }
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/paddle_nlp/model_meta.h"
 #include "formats/tp_rule.h"
+#include "model/model_sizes.h"
 #include "model/name_pattern.h"
 
 namespace shardscope::paddle_nlp {
@@ -49,6 +49,6 @@ struct TpAnswer {
 // Returns one answer for each question. `degree` > 1. Errors: usage for a stated dimension that a tensor does
 // not have; impossible for tensors whose dimension is unknown; the message names them and the option.
 Result<std::vector<TpAnswer>> concludeTpAxes(const std::vector<TpQuestion>& questions, uint32_t degree,
-                                             const ModelConfig& config, const std::vector<TpRule>& stated);
+                                             const ModelSizes& config, const std::vector<TpRule>& stated);
 
 }  // namespace shardscope::paddle_nlp

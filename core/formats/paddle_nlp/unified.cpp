@@ -14,13 +14,14 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "encoding/json_value.h"
 #include "formats/indexed_files.h"
-#include "formats/open_files.h"
 #include "formats/paddle_nlp/model_meta.h"
 #include "formats/paddle_nlp/names.h"
 #include "formats/paddle_nlp/readers.h"
 #include "formats/paddle_nlp/tp_axis.h"
 #include "formats/tensor_assembly.h"
+#include "storage/open_files.h"
 
 namespace shardscope::paddle_nlp {
 
@@ -106,8 +107,7 @@ class UnifiedOpener {
         for (const DirectoryEntry& entry : source_.entries) {
             if (entry.kind != DirectoryEntry::Kind::file || entry.name != "config.json") continue;
             SHARDSCOPE_ASSIGN(const std::string json, metadataText(source_, options_, entry));
-            auto config = parseModelConfig(json);
-            if (config.ok()) config_ = *config;
+            config_ = modelSizesOf(jsonValue(json)).value_or(ModelSizes{});
         }
         return {};
     }
@@ -400,7 +400,7 @@ class UnifiedOpener {
     const OpenOptions& options_;
     TensorAssembly assembly_;
     StatedByUser stated_;
-    ModelConfig config_;
+    ModelSizes config_;
     std::vector<IndexFile> indexes_;
     std::set<std::string, std::less<>> stored_[3];  // names by kind
     std::vector<Entry> entries_;

@@ -14,9 +14,9 @@
 #include "encoding/safetensors_header.h"
 #include "formats/catalog_opener.h"
 #include "formats/indexed_files.h"
-#include "formats/open_files.h"
 #include "formats/safetensors/layouts.h"
 #include "formats/tensor_files.h"
+#include "storage/open_files.h"
 
 namespace shardscope::safetensors {
 

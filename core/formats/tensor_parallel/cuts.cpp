@@ -9,15 +9,12 @@
 #include "base/units.h"
 #include "encoding/json_value.h"
 #include "model/tp_layers.h"
-#include "model/value_view.h"
 
 namespace shardscope::tensor_parallel {
 
 namespace {
 
 constexpr int64_t kMostHeads = 1 << 20;
-constexpr int64_t kMostStated = 65'536;  // ranks
-constexpr int64_t kMostSize = (int64_t{1} << 40) - 1;
 
 Error notKnown(std::string why) {
     return unsupported("how tensor-parallel ranks shard it is not known: " + std::move(why));
@@ -47,37 +44,6 @@ Result<Cut> halvesOf(const Shards& shards, int axis, uint32_t rank) {
 }
 
 }  // namespace
-
-ModelSizes readSizes(std::string_view text) {
-    ModelSizes sizes;
-    const Value document = jsonValue(text);
-    ValueView json = document;
-    const auto number = [&](ValueView in, std::initializer_list<const char*> names, int64_t most) -> int64_t {
-        for (const char* name : names) {
-            const int64_t value = in[name].integer().value_or(0);
-            if (value > 0 && value <= most) return value;
-        }
-        return 0;
-    };
-    if (const ValueView mapping = json["mapping"]) {
-        sizes.ranks = number(mapping, {"tp_size"}, kMostStated);
-        sizes.expertRanks = number(mapping, {"moe_ep_size"}, kMostStated);
-        sizes.stages = number(mapping, {"pp_size"}, kMostStated);
-    }
-    if (const ValueView inner = json["text_config"]; inner.isMapping()) json = inner;
-    const auto size = [&](std::initializer_list<const char*> names) {
-        return number(json, names, kMostSize);
-    };
-    sizes.hidden = size({"hidden_size", "dim", "n_embd"});
-    sizes.heads = size({"num_attention_heads", "n_heads"});
-    sizes.keyHeads = size({"num_key_value_heads", "n_kv_heads"});
-    sizes.headSize = size({"head_dim", "head_size"});
-    sizes.vocabulary = size({"vocab_size"});
-    if (sizes.keyHeads == 0) sizes.keyHeads = sizes.heads;
-    if (sizes.headSize == 0 && sizes.heads > 0 && sizes.hidden % sizes.heads == 0)
-        sizes.headSize = sizes.hidden / sizes.heads;
-    return sizes;
-}
 
 Cuts::Known Cuts::known(std::string_view name, size_t dimensions) {
     if (name.ends_with(".experts.w13_weight") && dimensions == 3) return {Kind::halves, 1};

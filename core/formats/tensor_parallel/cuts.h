@@ -14,17 +14,10 @@
 
 #include "formats/rank_cut.h"
 #include "formats/tp_rule.h"
+#include "model/model_sizes.h"
 #include "model/region.h"
 
 namespace shardscope::tensor_parallel {
-
-// Sizes that config.json or params.json states; 0 = not stated.
-struct ModelSizes {
-    int64_t hidden = 0, heads = 0, keyHeads = 0, headSize = 0, vocabulary = 0;
-    // Tensor-, pipeline- and expert-parallel degrees, stated by TensorRT-LLM.
-    int64_t ranks = 0, stages = 0, expertRanks = 0;
-};
-ModelSizes readSizes(std::string_view json);
 
 // The cut of one rank's shard.
 struct Cut : RankCut {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/names.h"
 #include "base/option_words.h"
 #include "base/regular_expression.h"
 #include "base/text.h"
@@ -15,7 +16,6 @@
 #include "encoding/json_value.h"
 #include "formats/named_file_layout.h"
 #include "formats/tensor_parallel/cuts.h"
-#include "formats/tp_rule.h"
 #include "model/value_view.h"
 
 namespace shardscope::tensor_parallel {
@@ -292,7 +292,7 @@ class RankFileLayout final : public NamedFileLayout {
 
     // The rank's shards, in one file or in several.
     Status addRank(uint32_t rank, uint32_t ranks) {
-        const Cuts cuts(readSizes(config_), {}, true);
+        const Cuts cuts(modelSizesOf(jsonValue(config_)).value_or(ModelSizes{}), {}, true);
         std::vector<Entry> entries;
         uint64_t bytes = 0;
         uint32_t part = 0;
@@ -396,7 +396,7 @@ std::vector<std::string> namesNeeded(std::string_view writer, const std::string&
 Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked, const Catalog& source,
                       const WriteOptions& options) {
     SHARDSCOPE_ASSIGN(const uint32_t ranks, ranksOf(asked, source));
-    const Cuts cuts(readSizes(options.modelConfig), {}, true);
+    const Cuts cuts(modelSizesOf(jsonValue(options.modelConfig)).value_or(ModelSizes{}), {}, true);
     const bool columns = options.variant == kMetaLlama2;
     return withChunks(
         target, Mesh{{{"tp", ranks}}, {}},

@@ -12,12 +12,13 @@
 #include "base/regular_expression.h"
 #include "base/rule.h"
 #include "base/units.h"
-#include "formats/files_below.h"
-#include "formats/open_files.h"
+#include "encoding/json_value.h"
 #include "formats/tensor_assembly.h"
 #include "formats/tensor_parallel/cuts.h"
 #include "formats/tensor_parallel/layout.h"
 #include "formats/tp_rule.h"
+#include "storage/files_below.h"
+#include "storage/open_files.h"
 
 namespace shardscope::tensor_parallel {
 
@@ -244,7 +245,7 @@ class Opener {
             return unsupported("holds no files of tensor-parallel ranks").inFile(source_.display);
         SHARDSCOPE_ASSIGN(std::vector<TpRule> stated, tpRulesOf(options));
         const std::string config = readConfig();
-        ModelSizes sizes = readSizes(config);
+        ModelSizes sizes = modelSizesOf(jsonValue(config)).value_or(ModelSizes{});
         if (sizes.stages > 1)
             assembly_.wrong(fmt::format("config.json states {}; stages are not put together",
                                         counted(sizes.stages, "pipeline stage")),

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/numbers.h"
-#include "formats/companions.h"
-#include "formats/open_files.h"
+#include "model/companions.h"
+#include "storage/open_files.h"
 
 namespace shardscope::torch_checkpointing {
 

@@ -9,9 +9,9 @@
 
 #include "encoding/pickle.h"
 #include "formats/entry_tree.h"
-#include "formats/paths.h"
 #include "formats/rank_writer.h"
 #include "formats/torch_checkpointing/metadata.h"
+#include "model/paths.h"
 
 namespace shardscope::torch_checkpointing {
 

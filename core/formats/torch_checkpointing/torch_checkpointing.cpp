@@ -10,16 +10,16 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "encoding/json_value.h"
-#include "formats/files_below.h"
-#include "formats/open_files.h"
-#include "formats/paths.h"
 #include "formats/rank_parts.h"
-#include "formats/roles.h"
 #include "formats/torch_checkpointing/item_files.h"
 #include "formats/torch_checkpointing/layout.h"
 #include "formats/torch_checkpointing/metadata.h"
+#include "model/paths.h"
+#include "model/roles.h"
 #include "model/value_make.h"
 #include "model/value_view.h"
+#include "storage/files_below.h"
+#include "storage/open_files.h"
 
 namespace shardscope::torch_checkpointing {
 

@@ -8,8 +8,8 @@
 
 #include "base/numbers.h"
 #include "base/regular_expression.h"
-#include "formats/companions.h"
-#include "formats/files_below.h"
+#include "model/companions.h"
+#include "storage/files_below.h"
 
 namespace shardscope::torch_ranks {
 
@@ -137,13 +137,8 @@ std::vector<FileSet> findFileSets(const std::vector<DirectoryEntry>& entries) {
         auto parsed = parseRankName(entry.name);
         if (!parsed || (!parsed->known && isCompanionFile(lastNameOf(entry.name)))) continue;
         FileSet& set = sets[parsed->pattern];
-        set.pattern = parsed->pattern;
-        set.prefix = std::move(parsed->prefix);
-        set.kind = parsed->kind;
-        set.world = parsed->world;
-        set.known = parsed->known;
-        set.ranked = parsed->ranked;
-        set.width = std::max(set.width, parsed->width);
+        parsed->width = std::max(set.width, parsed->width);
+        static_cast<RankPattern&>(set) = *parsed;
         // "rank_01.pt" beside "rank_1.pt": the one that the pattern gives counts.
         const auto [it, fresh] = set.files.try_emplace(parsed->rank, &entry);
         if (!fresh && entry.name == set.nameOf(parsed->rank)) it->second = &entry;

@@ -14,9 +14,9 @@ namespace shardscope::torch_ranks {
 
 enum class Kind : uint8_t { model, optimizer, extra };
 
-struct RankName {
-    std::string pattern;  // the name with "{rank}" in place of the rank
-    uint32_t rank = 0;
+// What the names of the files of one set have in common.
+struct RankPattern {
+    std::string pattern;            // the name with "{rank}" in place of the rank
     std::optional<uint32_t> world;  // world size in the name
     Kind kind = Kind::model;
     std::string prefix;   // prefix of its entries' names: "", "optim.", "extra_state."
@@ -24,16 +24,14 @@ struct RankName {
     bool ranked = false;  // the name says that its number is a rank
     size_t width = 1;     // digits of the rank, zero-padded
 };
+struct RankName : RankPattern {
+    uint32_t rank = 0;
+};
 // nullopt for a name without a rank's number.
 std::optional<RankName> parseRankName(std::string_view name);
 
 // The files of one pattern.
-struct FileSet {
-    std::string pattern, prefix;
-    Kind kind = Kind::model;
-    std::optional<uint32_t> world;
-    bool known = false, ranked = false;
-    size_t width = 1;
+struct FileSet : RankPattern {
     std::map<uint32_t, const DirectoryEntry*> files;  // by rank
 
     std::string nameOf(uint32_t rank) const;

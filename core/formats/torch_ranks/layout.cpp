@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include "formats/entry_tree.h"
-#include "formats/paths.h"
 #include "formats/rank_writer.h"
+#include "model/paths.h"
 
 namespace shardscope::torch_ranks {
 

@@ -16,9 +16,9 @@
 #include "encoding/json_value.h"
 #include "encoding/torch_file.h"
 #include "formats/rank_parts.h"
-#include "formats/roles.h"
 #include "formats/torch_ranks/file_sets.h"
 #include "formats/torch_ranks/layout.h"
+#include "model/roles.h"
 #include "model/value_view.h"
 
 namespace shardscope::torch_ranks {
@@ -363,11 +363,8 @@ class RankFilesOpener {
                 const int64_t count = elementCount(stored(*tensor).shape);
                 if (count == 0) continue;
                 assembly_.addPiece(tensors.path, stored(*tensor).dtype, parameter.shape, role,
-                                   {tensor->file->rank,
-                                    StoredPart::range(tensor->file->index, tensor->tensor, 0, count),
-                                    {},
-                                    {},
-                                    FlatRange{at, at + count}});
+                                   TensorAssembly::Piece::range(tensor->file->rank, tensor->file->index,
+                                                                tensor->tensor, 0, {at, at + count}));
                 at += count;
             }
         }

@@ -10,10 +10,10 @@
 #include "encoding/torch_file.h"
 #include "formats/catalog_opener.h"
 #include "formats/indexed_files.h"
-#include "formats/roles.h"
-#include "formats/step_part.h"
 #include "formats/tensor_files.h"
 #include "formats/torch_save/writer.h"
+#include "model/roles.h"
+#include "model/step_part.h"
 
 namespace shardscope::torch_save {
 

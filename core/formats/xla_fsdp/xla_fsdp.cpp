@@ -13,9 +13,9 @@
 #include "base/regular_expression.h"
 #include "base/rule.h"
 #include "encoding/torch_tensor.h"
-#include "formats/paths.h"
 #include "formats/tensor_assembly.h"
 #include "formats/tensor_files.h"
+#include "model/paths.h"
 
 namespace shardscope::xla_fsdp {
 
@@ -217,11 +217,8 @@ class Opener {
             assembly_.addTensor({keyPart(target.name)}, stored.dtype, target.shape, Role::parameter);
             if (stop > start)
                 assembly_.addPiece({keyPart(target.name)}, stored.dtype, target.shape, Role::parameter,
-                                   {rank,
-                                    StoredPart::range(file, t, start - from, stop - start),
-                                    {},
-                                    {},
-                                    FlatRange{start - target.begin, stop - target.begin}});
+                                   TensorAssembly::Piece::range(rank, file, t, start - from,
+                                                                {start - target.begin, stop - target.begin}));
         }
     }
 

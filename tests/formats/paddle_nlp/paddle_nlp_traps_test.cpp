@@ -78,8 +78,7 @@ class PaddleNlpTrapsTest : public QObject {
         questions[1].name = "m.1.w";
         questions[1].local = {8, 8};
         questions[1].content = TpQuestion::Content::differs;
-        ModelConfig config;
-        config.present = true;
+        ModelSizes config;
         config.hidden = 8;
         config.intermediate = 24;
         QVERIFY(!concludeTpAxes(questions, 2, config, {}).ok());
@@ -119,7 +118,7 @@ class PaddleNlpTrapsTest : public QObject {
     }
 
     void outputLayer() {
-        ModelConfig none;
+        ModelSizes none;
         const auto axis = [&](Dims local) {
             std::vector<TpQuestion> questions(2);
             questions[0].name = "llama.norm.weight";

@@ -11,7 +11,7 @@
 #include "engine/engine.h"
 #include "formats/index/index.h"
 #include "formats/paddle_dist/pickles.h"
-#include "formats/roles.h"
+#include "model/roles.h"
 #include "support/genuine.h"
 #include "support/memory_file_system.h"
 

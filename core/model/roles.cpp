@@ -1,9 +1,9 @@
-#include "formats/roles.h"
+#include "model/roles.h"
 
 #include <algorithm>
 #include <array>
 
-#include "formats/tp_rule.h"
+#include "base/names.h"
 
 namespace shardscope {
 
@@ -107,10 +107,6 @@ bool anyComponent(std::string_view name, std::string_view word, Visit&& visit) {
     return false;
 }
 
-bool isNumber(std::string_view text) {
-    return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
-}
-
 }  // namespace
 
 void RoleFinder::add(std::string_view name) {
@@ -140,7 +136,7 @@ bool RoleFinder::isStateBeside(const Components& parts) const {
     const size_t last = parts.size() - 1;
     if (last == 0) return false;
     if (isSlot(parts[last]) || isOneOf(parts[last], kPlainSlots)) {
-        const bool numbered = last >= 2 && isNumber(parts[last - 1]) && parts[last - 2] == "state";
+        const bool numbered = last >= 2 && isDigits(parts[last - 1]) && parts[last - 2] == "state";
         if (numbered || (parts[0] == "state" && isSlot(parts[last]))) return true;
         if (namesTensor(between(parts[0], parts[last - 1]))) return true;
         if (parts[0] == "state" && last >= 2 && namesTensor(between(parts[1], parts[last - 1]))) return true;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 namespace shardscope {
@@ -33,9 +32,5 @@ bool isState(StepPart part);
 // Whether the part never holds weights, whatever its tensors are named: random states, a scheduler, a data
 // loader.
 bool isBesideModel(StepPart part);
-
-// Replaces every sequence of digits in a path by '#'. Files that differ only in rank, shard or step get the
-// same text.
-std::string withoutNumbers(std::string_view path);
 
 }  // namespace shardscope

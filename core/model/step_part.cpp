@@ -1,4 +1,4 @@
-#include "formats/step_part.h"
+#include "model/step_part.h"
 
 #include <algorithm>
 #include <array>
@@ -152,18 +152,6 @@ bool isState(StepPart part) {
 
 bool isBesideModel(StepPart part) {
     return part == scheduler || part == random || part == loader || part == scaler;
-}
-
-std::string withoutNumbers(std::string_view path) {
-    std::string text;
-    bool inside = false;
-    for (const char c : path) {
-        const bool digit = c >= '0' && c <= '9';
-        if (!digit) text += c;
-        if (digit && !inside) text += '#';
-        inside = digit;
-    }
-    return text;
 }
 
 }  // namespace shardscope

@@ -1,4 +1,4 @@
-#include "formats/files_below.h"
+#include "storage/files_below.h"
 
 #include <algorithm>
 
@@ -45,12 +45,6 @@ Result<std::vector<DirectoryEntry>> filesBelow(const Directory& directory, const
     SHARDSCOPE_TRY(walk.add("", levels));
     std::ranges::sort(walk.files, {}, &DirectoryEntry::name);
     return std::move(walk.files);
-}
-
-bool holdsDirectory(const Source& source, std::string_view name) {
-    return std::ranges::any_of(source.entries, [&](const DirectoryEntry& entry) {
-        return entry.kind == DirectoryEntry::Kind::directory && entry.name == name;
-    });
 }
 
 bool leadsTo(const Directory& directory, std::string below, int steps,

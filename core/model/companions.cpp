@@ -1,10 +1,10 @@
-#include "formats/companions.h"
+#include "model/companions.h"
 
 #include <algorithm>
 #include <initializer_list>
 
-#include "formats/step_part.h"
-#include "formats/tp_rule.h"
+#include "base/names.h"
+#include "model/step_part.h"
 
 namespace shardscope {
 

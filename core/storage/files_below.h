@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "formats/format.h"
 #include "storage/file_system.h"
 
 namespace shardscope {
@@ -22,7 +21,6 @@ enum class Closed : uint8_t { error, skip };
 Result<std::vector<DirectoryEntry>> filesBelow(const Directory& directory, const std::string& root,
                                                int levels, Closed closed = Closed::error);
 
-bool holdsDirectory(const Source& source, std::string_view name);
 // Whether the first directories below `below`, at most `steps` deep, lead to one with an entry that `fits`.
 bool leadsTo(const Directory& directory, std::string below, int steps,
              const std::function<bool(const DirectoryEntry&)>& fits);

@@ -27,6 +27,11 @@ inline Path joinedPaths(Path front, const Path& path) {
     return front;
 }
 
+// Of a state of a parameter: "optimizer.state.NAME.exp_avg".
+inline Path statePath(std::string_view parameter, std::string_view state) {
+    return {keyPart("optimizer"), keyPart("state"), keyPart(parameter), keyPart(state)};
+}
+
 inline bool isKey(const Path& path, size_t at, std::string_view text) {
     return path.size() > at && path[at].kind == PathPart::Kind::key && path[at].text == text;
 }

@@ -1,4 +1,4 @@
-#include "formats/open_files.h"
+#include "storage/open_files.h"
 
 #include <algorithm>
 #include <span>
