@@ -342,6 +342,36 @@ class Opener {
         if (source_.directory->stat("optim").ok())
             assembly_.note(rule::metaInconsistent, Severity::info,
                            "the state of the optimizer in it is not read", "optim");
+        countOptimizer();
+    }
+
+    // Each rank of each replica has a file of the optimizer's state.
+    void countOptimizer() {
+        static const RegularExpression rule =
+            RegularExpression::parse(R"(optim/dp_rank_(\d+)_tp_rank_(\d+)_pp_rank_(\d+)\.pt)").value();
+        std::set<std::pair<uint32_t, uint32_t>> there;  // replica, rank
+        uint32_t replicas = 0;
+        std::vector<std::string_view> groups;
+        for (const DirectoryEntry& entry : entriesOf(source_, "optim")) {
+            if (entry.size == 0 || !rule.matchWhole(entry.name, groups)) continue;
+            const auto replica = parseNumber<uint32_t>(groups[1], 0, kMostRanks - 1);
+            const auto rank = parseNumber<uint32_t>(groups[2], 0, files_.world - 1);
+            const auto stage = parseNumber<uint32_t>(groups[3], 0, files_.stages - 1);
+            if (!replica || !rank || !stage) continue;
+            replicas = std::max(replicas, *replica + 1);
+            there.emplace(*replica, *stage * files_.world + *rank);
+        }
+        if (uint64_t{replicas} * ranks() > kMostRanks) return;
+        for (uint32_t replica = 0; replica < replicas; ++replica) {
+            for (uint32_t rank = 0; rank < ranks(); ++rank) {
+                if (there.contains({replica, rank})) continue;
+                assembly_.addMissingRank(fmt::format("optim/dp_rank_{:02}_tp_rank_{:02}_pp_rank_{:02}.pt",
+                                                     replica, rank % files_.world, rank / files_.world),
+                                         rank, Severity::error,
+                                         "this part of the optimizer's state is missing or empty",
+                                         Note::Lacks::optimizerState);
+            }
+        }
     }
 
     // What TensorRT-LLM's configuration states of ranks and stages.

@@ -2,6 +2,7 @@
 """make_tensor_parallel.py OUT: models in files of tensor-parallel ranks with equal names, laid out by hand after vLLM's ShardedStateLoader, TensorRT-LLM,
 meta-llama/llama, DeepSeek-V3/inference/convert.py, Grok's published files and neuronx_distributed. Needs torch and safetensors."""
 import hashlib
+import itertools
 import json
 import pathlib
 import sys
@@ -98,7 +99,7 @@ def meta(out, name, columns):
     case.save(lambda r: f"consolidated.{r:02}.pth", torch_files=True)
 
 
-def nxd(out, name, stages=1, drop=(), **more):
+def nxd(out, name, stages=1, drop=(), replicas=0, **more):
     """model/dp_rank_00_tp_rank_TT_pp_rank_PP.pt; a stage holds its own layers, the first and the last one the tied embedding."""
     parts = []
     for p in range(stages):
@@ -123,6 +124,10 @@ def nxd(out, name, stages=1, drop=(), **more):
             torch.save(state, str(model / f"dp_rank_00_tp_rank_{rank:02}_pp_rank_{p:02}.pt"))
         (case.place / "ckpt").rmdir()
         case.place.rmdir()
+    for r, t, p in itertools.product(range(replicas), range(2), range(stages)):
+        optim = whole.place / "ckpt" / "optim"
+        optim.mkdir(exist_ok=True)
+        torch.save({"base_state": {0: {"exp_avg": torch.zeros(2)}}}, str(optim / f"dp_rank_{r:02}_tp_rank_{t:02}_pp_rank_{p:02}.pt"))
     for mark in ("checkpoint", "done"):
         (whole.place / "ckpt" / mark).write_text("1")
     for file in drop:
@@ -275,6 +280,8 @@ def main():
     nxd(out, "nxd-tp2")
     nxd(out, "nxd-tp2pp2", 2)
     nxd(out, "bad-nxd-not-done", drop=["done"], findings=[{"kind": "missing-file", "file": "done"}])
+    lost = "optim/dp_rank_01_tp_rank_00_pp_rank_00.pt"
+    nxd(out, "bad-nxd-optimizer-lost", replicas=2, drop=[lost], findings=[{"kind": "missing-file", "file": lost}])
     lost = "model/dp_rank_00_tp_rank_01_pp_rank_01.pt"
     nxd(out, "bad-nxd-rank-lost", 2, drop=[lost], findings=[{"kind": "missing-file", "file": lost}])
     vllm_stages(out, "vllm-tp2pp2")
