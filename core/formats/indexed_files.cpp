@@ -107,9 +107,11 @@ Note copyInSet(std::string_view file) {
 }
 
 std::vector<Note> missingOfSets(std::span<const SetName> present, std::string_view ending) {
+    // Of files of ranks, some rank has a file of each index.
     std::map<std::pair<std::string, uint32_t>, std::set<uint32_t>> sets;
     for (const SetName& name : present) {
-        if (name.index != 0 && name.rank == kNone) sets[{name.stem, name.count}].insert(name.index);
+        const std::string stem = name.rank == kNone ? name.stem : "shard-00001-" + name.stem;
+        if (name.index != 0) sets[{stem, name.count}].insert(name.index);
     }
     std::vector<Note> notes;
     for (const auto& [set, indices] : sets) {

@@ -51,8 +51,8 @@ struct SetName {
 };
 // `ending`: ".safetensors", ".bin"; a name that does not have it is not part of a set.
 SetName parseSetName(std::string_view fileName, std::string_view ending);
-// The note on each file that the names of the others say belongs to their set. Not so those of single ranks:
-// a rank without any tensor of a part writes no file for it.
+// The note on each file that the names of the others say belongs to their set. Of those of ranks: where no
+// rank has one, because a rank without any tensor of a part writes no file for it.
 std::vector<Note> missingOfSets(std::span<const SetName> present, std::string_view ending);
 // The note on a file of a set without an index whose tensors are all in other files, too.
 Note copyInSet(std::string_view file);

@@ -27,6 +27,11 @@ std::optional<ModelSizes> modelSizesOf(ValueView config) {
         sizes.stages = number(mapping, {"pp_size"}, kMostStated);
     }
     if (const ValueView inner = config["text_config"]; inner.isMapping()) config = inner;
+    for (const ValueView in : {config, config["moe"], config["moe_args"], config["ffn_config"]}) {
+        if (sizes.experts == 0 && in.isMapping())
+            sizes.experts = number(
+                in, {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"}, kMostStated);
+    }
     const auto size = [&](std::initializer_list<const char*> names) {
         return number(config, names, kMostSize);
     };
@@ -37,6 +42,9 @@ std::optional<ModelSizes> modelSizesOf(ValueView config) {
     sizes.positions = size({"max_position_embeddings", "n_positions"});
     sizes.heads = size({"num_attention_heads", "n_heads", "n_head"});
     sizes.keyHeads = size({"num_key_value_heads", "n_kv_heads", "multi_query_group_num"});
+    for (const char* width : {"intermediate_size", "moe_intermediate_size", "inter_dim", "moe_inter_dim",
+                              "shared_expert_intermediate_size"})
+        if (const int64_t stated = size({width})) sizes.widths.push_back(stated);
     sizes.headSize = size({"head_dim", "head_size", "kv_channels"});
     if (sizes.keyHeads == 0) sizes.keyHeads = sizes.heads;
     if (sizes.headSize == 0 && sizes.heads > 0 && sizes.hidden % sizes.heads == 0)

@@ -14,7 +14,7 @@ constexpr TpLayer kTpLayers[] = {
     {"lm_head", TpCut::vocabulary},
     {"output", TpCut::vocabulary},
     {"head", TpCut::vocabulary},
-    {"word_embeddings", TpCut::vocabulary, kMegatronNaming},
+    {"word_embeddings", TpCut::vocabulary, kMegatronNaming | kEngineNaming},
     {"output_layer", TpCut::vocabulary, kMegatronNaming},
 
     {"q_proj", TpCut::rows},
@@ -44,13 +44,26 @@ constexpr TpLayer kTpLayers[] = {
     {"query", TpCut::rows, kMegatronNaming},
     {"key_value", TpCut::rows, kMegatronNaming},
     {"dense_h_to_4h_2", TpCut::rows, kMegatronNaming},
+    {"wte", TpCut::vocabulary, kEngineNaming},
+    {"embed_in", TpCut::vocabulary, kEngineNaming},
+    {"embed_out", TpCut::vocabulary, kEngineNaming},
+    {"c_fc", TpCut::rows, kEngineNaming},
+    {"fc_in", TpCut::rows, kEngineNaming},
+    {"w_in_shared_FD", TpCut::rows, kEngineNaming},
+    {"w_swiglu_FD", TpCut::rows, kEngineNaming},
 
     {"gate_up_proj", TpCut::halves},
     {"linear_fc1", TpCut::halves, kMegatronNaming},
     {"dense_h_to_4h", TpCut::halves, kMegatronNaming},
+    {"dense_h_to_4h", TpCut::rows, kEngineNaming},
+    {"fused_fc", TpCut::halves, kEngineNaming},
 
     {"qkv_proj", TpCut::heads},
     {"qkv", TpCut::heads},
+    {"wqkv", TpCut::heads, kEngineNaming},
+    {"Wqkv", TpCut::heads, kEngineNaming},
+    {"c_attn", TpCut::heads, kEngineNaming},
+    {"query_key_value", TpCut::heads, kEngineNaming},
 
     {"o_proj", TpCut::columns},
     {"out_proj", TpCut::columns},
@@ -62,7 +75,10 @@ constexpr TpLayer kTpLayers[] = {
     {"dense", TpCut::columns, kAnyNaming},
     {"linear_proj", TpCut::columns, kMegatronNaming},
     {"linear_fc2", TpCut::columns, kMegatronNaming},
-    {"dense_4h_to_h", TpCut::columns, kMegatronNaming},
+    {"dense_4h_to_h", TpCut::columns, kMegatronNaming | kEngineNaming},
+    {"c_proj", TpCut::columns, kEngineNaming},
+    {"fc_out", TpCut::columns, kEngineNaming},
+    {"w_out_shared_DF", TpCut::columns, kEngineNaming},
 };
 
 }  // namespace

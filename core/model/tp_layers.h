@@ -27,6 +27,8 @@ enum TpNaming : uint8_t {
     kModelNaming = 1,     // Hugging Face, vLLM, TensorRT-LLM, Meta, torchtitan
     kMegatronNaming = 2,  // Megatron-LM; `halves` if the layer is gated, else `rows`
     kAnyNaming = kModelNaming | kMegatronNaming,
+    kEngineNaming = 4,  // only in files of ranks: elsewhere such weights may be transposed
+    kRankFileNaming = kModelNaming | kEngineNaming,
 };
 
 struct TpLayer {

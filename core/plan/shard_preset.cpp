@@ -24,7 +24,8 @@ constexpr std::string_view kAllNames = "*";
 std::string layersPattern(bool columns) {
     std::vector<std::string_view> modules;
     for (const TpLayer& layer : tpLayers()) {
-        if ((layer.cut == TpCut::columns) == columns) modules.push_back(layer.module);
+        if (layer.naming & kAnyNaming && (layer.cut == TpCut::columns) == columns)
+            modules.push_back(layer.module);
     }
     return fmt::format(R"(re:(.*\.)?({})\.{}(\..*)?)", fmt::join(modules, "|"),
                        columns ? "weight" : "(weight|bias)");

@@ -318,6 +318,16 @@ class TensorParallelCliTest : public QObject {
         QVERIFY2(judged.out.find("pytorch_model-00000-TP-") != std::string::npos, judged.out.c_str());
     }
 
+    // As torch writes safetensors files of ranks: some rank has a file of each index.
+    void filesOfRanksCountTheirSet() {
+        writeModel(at("set"), {{"a.weight", filled({4, 4})}}, {}, "shard-00001-model-00001-of-00002");
+        const Outcome lost = runShardscope({"validate", at("set")});
+        QVERIFY(lost.exitCode != 0);
+        QVERIFY2(lost.out.find("model-00002-of-00002") != std::string::npos, lost.out.c_str());
+        writeModel(at("set"), {{"b.weight", filled({4, 4})}}, {}, "shard-00002-model-00002-of-00002");
+        QCOMPARE(runShardscope({"validate", at("set")}).exitCode, 0);
+    }
+
     void scaledRotaryPositionsOfLlama31() {
         Json how = config();
         how["rope_scaling"] = {{"rope_type", "llama3"},

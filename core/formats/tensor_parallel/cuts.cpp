@@ -1,7 +1,6 @@
 #include "formats/tensor_parallel/cuts.h"
 
 #include <algorithm>
-#include <array>
 
 #include <fmt/format.h>
 
@@ -31,16 +30,25 @@ Result<Cut> plainCut(const Shards& shards, int axis, uint32_t rank) {
     return cut;
 }
 
-// Equal parts of each shard, each of which the ranks cut by itself.
-Result<Cut> halvesOf(const Shards& shards, int axis, uint32_t rank) {
+// As these programs cut: files of unequal parts are of several saves.
+Result<Cut> evenCut(const Shards& shards, int axis, uint32_t rank) {
+    const bool even =
+        std::ranges::all_of(shards.shapes, [&](const Dims& s) { return s == shards.shapes[0]; });
+    if (!even) return notKnown("the ranks' parts have different sizes");
+    return plainCut(shards, axis, rank);
+}
+
+// Equal parts of each shard, each of which the ranks cut by itself: a gate and an up projection, experts.
+Result<Cut> partsOf(const Shards& shards, int axis, int64_t count, uint32_t rank) {
     const auto d = static_cast<size_t>(axis);
     const int64_t local = shards.shapes[rank][d], world = static_cast<int64_t>(shards.shapes.size());
     const bool even = std::ranges::all_of(shards.shapes, [&](const Dims& s) { return s[d] == local; });
     int64_t whole = 0;
-    if (!even || local % 2 != 0 || !checkedMul(local, world, whole))
-        return notKnown("it is to hold a gate and an up projection, and its rows do not halve");
-    const std::array halves{whole / 2, whole / 2};
-    return Cut{RankCut::share(axis, halves, local * rank, local), whole};
+    if (!even || local % count != 0 || !checkedMul(local, world, whole))
+        return notKnown(fmt::format("it is to hold {}, and its rows are not {} equal parts",
+                                    count == 2 ? "a gate and an up projection" : "experts", count));
+    const std::vector<int64_t> parts(static_cast<size_t>(count), whole / count);
+    return Cut{RankCut::share(axis, parts, local * rank, local), whole};
 }
 
 }  // namespace
@@ -48,12 +56,18 @@ Result<Cut> halvesOf(const Shards& shards, int axis, uint32_t rank) {
 Cuts::Known Cuts::known(std::string_view name, size_t dimensions) {
     if (name.ends_with(".experts.w13_weight") && dimensions == 3) return {Kind::halves, 1};
     if (name.ends_with(".experts.w2_weight") && dimensions == 3) return {Kind::columns, 2};
+    // Llama 4: experts one below the other, or their two projections in one.
+    if (name.ends_with(".moe_w_in_eD_F") || name.ends_with(".moe_w_swiglu_eD_F") ||
+        name.ends_with(".mlp.fc2_weight"))
+        return {Kind::columns, 1};
+    if (name.ends_with(".moe_w_out_eF_D")) return {Kind::experts};
+    if (name.ends_with(".mlp.fc1_weight")) return {Kind::halves};
     const std::string_view leaf = takeLastPart(name), module = takeLastPart(name);
     if (module.find("norm") != module.npos || isAmong(module, {"ln_f", "ln_1", "ln_2", "router"}) ||
         isAmong(leaf, {"inv_freq", "freqs", "freqs_cis"}) || dimensions == 0)
         return {Kind::replicated};
     if (!isAmong(leaf, {"weight", "bias"}) && !(leaf == "scale" && dimensions == 2)) return {};
-    const auto cut = tpCut(module, kModelNaming);
+    const auto cut = tpCut(module, kRankFileNaming);
     if (!cut) return {};
     if (*cut == TpCut::vocabulary) return {Kind::vocabulary};
     if (dimensions > 2) return {};
@@ -73,7 +87,7 @@ Cuts::Known Cuts::known(std::string_view name, size_t dimensions) {
 
 // Where `gate` is half of a gated projection (routers are `router`), and the experts are one tensor.
 Cuts::Known Cuts::knownOfTensorRt(std::string_view name, size_t dimensions) const {
-    if (dimensions == 3 && sizes_.expertRanks <= 1) {
+    if (dimensions == 3) {
         if (name.ends_with(".mlp.fc.weight")) return {Kind::halves, 1};
         if (name.ends_with(".mlp.proj.weight")) return {Kind::columns, 2};
     }
@@ -130,10 +144,27 @@ Result<Cut> Cuts::headsIn(const Shards& shards, uint32_t rank) const {
     return cut;
 }
 
+// Whether more ranks with the same parts would make one of the sizes that the configuration states.
+bool Cuts::lacksWidth(const Shards& shards, uint32_t halves) const {
+    // Shared experts and images have widths of their own.
+    if (shards.name.find("shared") != std::string_view::npos ||
+        shards.name.find("vis") != std::string_view::npos)
+        return false;
+    const auto cut = of(shards, 0);
+    if (!cut.ok() || cut->axis < 0 || cut->experts > 0) return false;
+    const auto world = static_cast<int64_t>(shards.shapes.size());
+    const int64_t whole = cut->whole / halves, part = whole / world;
+    const auto stated = [&](int64_t size) { return size == whole; };
+    return part > 0 && std::ranges::none_of(sizes_.widths, stated) &&
+           std::ranges::any_of(sizes_.widths, [&](int64_t w) { return w > whole && w % part == 0; });
+}
+
 bool Cuts::lacksParts(const Shards& shards) const {
     std::string_view rest = shards.name;
     takeLastPart(rest);
     const std::string_view module = takeLastPart(rest);
+    if (isAmong(module, {"w1", "w2", "gate_proj", "down_proj"})) return lacksWidth(shards, 1);
+    if (module == "gate_up_proj") return lacksWidth(shards, 2);
     const bool embedding = isAmong(module, {"embed_tokens", "tok_embeddings", "vocab_embedding", "embed"});
     if (!embedding || shards.shapes[0].size() != 2 || shards.shapes[0][1] < 1) return false;
     // Llama 2's is cut along its columns.
@@ -163,24 +194,57 @@ Result<Cut> Cuts::of(const Shards& shards, uint32_t rank) const {
         sizes_.ranks > 0 ? knownOfTensorRt(shards.name, local.size()) : known(shards.name, local.size());
     if (how.kind != Kind::unknown && static_cast<size_t>(how.axis) >= local.size() && !local.empty())
         return notKnown("it has other dimensions than its name says");
+    const bool experts = local.size() == 3 && (how.kind == Kind::halves || how.kind == Kind::columns);
+    const int64_t groups = experts ? expertGroups(shards) : 1;
+    if (groups == 1) return cutAs(how, shards, rank);
+    const auto world = static_cast<int64_t>(shards.shapes.size());
+    if (groups == world) return plainCut(shards, 0, rank);
+    // Rank r has the experts of group r % groups, and of them the part that is its own among those ranks.
+    const bool even = std::ranges::all_of(shards.shapes, [&](const Dims& s) { return s[0] == local[0]; });
+    if (world % groups != 0 || !even || local[0] > kMostSize / groups)
+        return notKnown(fmt::format("{} ranks do not divide among {} groups of experts", world, groups));
+    Shards mine{shards.name, {}, {}};
+    const auto group = rank % static_cast<uint32_t>(groups);
+    for (size_t r = group; r < shards.shapes.size(); r += static_cast<size_t>(groups))
+        mine.shapes.push_back(shards.shapes[r]);
+    SHARDSCOPE_ASSIGN(Cut cut, cutAs(how, mine, rank / static_cast<uint32_t>(groups)));
+    cut.experts = local[0] * groups;
+    cut.firstExpert = local[0] * group;
+    return cut;
+}
+
+int64_t Cuts::expertGroups(const Shards& shards) const {
+    if (sizes_.ranks > 0) return std::max<int64_t>(1, sizes_.expertRanks);
+    int64_t all = 0;
+    for (const Dims& shape : shards.shapes)
+        if (!checkedAdd(all, shape[0], all)) return 1;
+    const bool split = shards.shapes[0][0] < sizes_.experts && all == sizes_.experts;
+    return split ? static_cast<int64_t>(shards.shapes.size()) : 1;
+}
+
+Result<Cut> Cuts::cutAs(Known how, const Shards& shards, uint32_t rank) const {
+    const Dims& local = shards.shapes[rank];
+    const auto world = static_cast<int64_t>(shards.shapes.size());
     switch (how.kind) {
         case Kind::replicated:
             return Cut{};
         case Kind::rows:
         case Kind::columns:
-            return plainCut(shards, how.axis, rank);
+            return evenCut(shards, how.axis, rank);
         case Kind::halves:
-            return halvesOf(shards, how.axis, rank);
+            return partsOf(shards, how.axis, 2, rank);
+        case Kind::experts:
+            if (sizes_.experts == 0) return notKnown("it holds experts, and nothing states how many");
+            return partsOf(shards, 0, sizes_.experts, rank);
         case Kind::heads:
             return headsIn(shards, rank);
         case Kind::vocabulary: {
             // Llama 2 cuts the other dimension of the embedding.
-            const auto world = static_cast<int64_t>(shards.shapes.size());
             const bool wide = local.size() == 2 && sizes_.hidden > 0;
             if (wide && local[1] != sizes_.hidden && local[1] == sizes_.hidden / world)
-                return plainCut(shards, 1, rank);
+                return evenCut(shards, 1, rank);
             if (sizes_.vocabulary > 0 ? local[0] >= sizes_.vocabulary : shards.same == true) return Cut{};
-            return plainCut(shards, 0, rank);
+            return evenCut(shards, 0, rank);
         }
         case Kind::unknown:
             break;

@@ -34,6 +34,7 @@ namespace {
 struct RankFile {
     std::string name;
     uint32_t rank = 0;    // stage * world + tensor-parallel rank
+    uint32_t part = 0;    // of those of its rank
     bool common = false;  // content that all ranks share
     // The name without the rank's digits, and where these are: all ranks have a file of each such name.
     std::string others;
@@ -46,8 +47,8 @@ struct RankFiles {
     uint32_t world = 0;       // number of tensor-parallel ranks by the names
     uint32_t stages = 1;      // pipeline stages, each with its own files
     const char* mark = "";    // a file that is written last; empty = none
+    const struct NameRule* rule = nullptr;
     std::vector<RankFile> files;
-    uint32_t parts = 1;  // of each rank, by their numbers
     // The files of ranks that are not there: how many, and the first thousand.
     struct Missing {
         std::vector<RankFile> files;
@@ -74,6 +75,9 @@ struct NameRule {
     const char* directory = "";
     const char* mark = "";
     const char* optimizer = "";  // a directory with files of the same names
+    bool stageFirst = false;     // the first group is the stage, the third the rank
+    bool stageInRank = false;    // the number of the rank counts those of earlier stages
+    bool ownTensors = false;     // a rank may have whole tensors of its own, such as experts
 };
 
 const std::vector<NameRule>& nameRules() {
@@ -85,11 +89,16 @@ const std::vector<NameRule>& nameRules() {
         return std::vector<NameRule>{
             rule("vLLM", R"(model-rank-(\d+)-part-()()(\d+)\.safetensors)",
                  "model-rank-{0}-part-{2}.safetensors", true),
-            rule("TensorRT-LLM", R"(rank(\d+)\.safetensors())", "rank{}.safetensors", true),
+            {"vLLM", RegularExpression::parse(R"(model-pp-(\d+)()-tp-(\d+)-part-(\d+)\.safetensors)").value(),
+             "model-pp-{1}-tp-{0}-part-{2}.safetensors", true, "", "", "", "", true},
+            {"TensorRT-LLM", RegularExpression::parse(R"(rank(\d+)\.safetensors())").value(),
+             "rank{3}.safetensors", true, "", "", "", "", false, true},
             rule("Meta", R"(consolidated\.(\d+)\.(?:pth|safetensors)())", "consolidated.{:02}.pth", true,
                  "params.json"),
-            rule("DeepSeek", R"(model(\d+)-mp(\d+)\.safetensors)", "model{}-mp*.safetensors"),
-            rule("-TP- files", R"(.*-TP-(\d+)\.safetensors())", "*-TP-{:03}.safetensors"),
+            {"DeepSeek", RegularExpression::parse(R"(model(\d+)-mp(\d+)\.safetensors)").value(),
+             "model{}-mp*.safetensors", false, "", "", "", "", false, false, true},
+            {"-TP- files", RegularExpression::parse(R"(.*-TP-(\d+)\.safetensors())").value(),
+             "*-TP-{:03}.safetensors", false, "", "", "", "", false, false, true},
             {"NxD", RegularExpression::parse(R"(dp_rank_0+_tp_rank_(\d+)()_pp_rank_(\d+)\.pt)").value(),
              "model/dp_rank_00_tp_rank_{:02}_pp_rank_{:02}.pt", true, "", "model", "done", "optim"},
         };
@@ -119,20 +128,20 @@ RankFiles filesOf(const Source& source, const NameRule& rule) {
     for (const DirectoryEntry& entry : entriesOf(source, rule.directory)) {
         const std::string_view name = lastNameOf(entry.name);
         if (entry.kind != DirectoryEntry::Kind::file || !rule.name.matchWhole(name, groups)) continue;
-        const auto rank = parseNumber<uint32_t>(groups[1], 0, kMostRanks - 1);
+        const std::string_view digits = groups[rule.stageFirst ? 3 : 1];
+        const auto rank = parseNumber<uint32_t>(digits, 0, kMostRanks - 1);
         const auto world = parseNumber<uint32_t>(groups[2], 1, kMostRanks);
         const auto number = [&](size_t group) -> std::optional<uint32_t> {
             if (groups.size() <= group || groups[group].empty()) return 0;
             return parseNumber<uint32_t>(groups[group], 0, kMostStages - 1);
         };
-        const auto stage = number(3), part = number(4);
+        const auto stage = number(rule.stageFirst ? 1 : 3), part = number(4);
         if (!rank || !stage || !part) continue;
-        RankFile file{.name = entry.name, .rank = *rank};
-        file.digitsAt = static_cast<size_t>(groups[1].data() - entry.name.data());
-        file.digits = groups[1].size();
+        RankFile file{.name = entry.name, .rank = *rank, .part = *part};
+        file.digitsAt = static_cast<size_t>(digits.data() - entry.name.data());
+        file.digits = digits.size();
         file.others = std::string(entry.name).erase(file.digitsAt, file.digits);
         found.push_back({std::move(file), *stage});
-        out.parts = std::max(out.parts, *part + 1);
         out.world = std::max({out.world, *rank + 1, world.value_or(0)});
         out.stages = std::max(out.stages, *stage + 1);
     }
@@ -146,8 +155,9 @@ RankFiles filesOf(const Source& source, const NameRule& rule) {
         out.world = std::max(out.world, rank.value_or(0) + 1);
     }
     const bool alone = rule.aloneIsPart && (*rule.beside == '\0' || source.hasFile(rule.beside));
-    if (out.world < 2 && !(alone && out.world == 1)) return {};
+    if (out.world < 2 && out.stages < 2 && !(alone && out.world == 1)) return {};
     out.writer = rule.writer;
+    out.rule = &rule;
     out.mark = rule.mark;
     for (Found& one : found) {
         one.file.rank += one.stage * out.world;
@@ -161,11 +171,7 @@ RankFiles filesOf(const Source& source, const NameRule& rule) {
 }
 
 std::string RankFiles::nameOf(uint32_t rank, uint32_t part) const {
-    for (const NameRule& rule : nameRules()) {
-        if (std::string_view(rule.writer) == writer)
-            return fmt::format(fmt::runtime(rule.missing), rank % world, rank / world, part);
-    }
-    return {};
+    return fmt::format(fmt::runtime(rule->missing), rank % world, rank / world, part, rank);
 }
 
 RankFiles::Missing RankFiles::missing() const {
@@ -174,46 +180,45 @@ RankFiles::Missing RankFiles::missing() const {
         size_t width = 1;
         std::set<uint32_t> ranks;
     };
-    std::map<std::string_view, Set> sets;
+    std::map<std::pair<uint32_t, std::string_view>, Set> sets;  // by stage
     std::set<std::string_view> there;
-    std::set<uint32_t> ranks;
+    std::vector<uint32_t> parts(stages, 1);  // of each rank of a stage, by their numbers
     for (const RankFile& file : files) {
         if (file.common) continue;
         there.insert(file.name);
-        ranks.insert(file.rank);
-        Set& set = sets[file.others];
+        Set& set = sets[{file.rank / world, file.others}];
         set.one = &file;
         if (file.name[file.digitsAt] == '0') set.width = std::max(set.width, file.digits);
-        set.ranks.insert(file.rank % world);
+        set.ranks.insert(file.rank);
+        parts[file.rank / world] = std::max(parts[file.rank / world], file.part + 1);
     }
     Missing missing;
     std::vector<RankFile>& out = missing.files;
-    std::set<uint32_t> stagesThere;
-    for (const auto& [others, set] : sets) {
-        stagesThere.insert(set.one->rank / world);
+    std::vector<uint32_t> setsOf(stages);
+    for (const auto& [key, set] : sets) {
+        ++setsOf[key.first];
         missing.count += world - set.ranks.size();
     }
-    missing.count += uint64_t{world} * (parts > 1 ? parts - std::min<uint64_t>(parts, sets.size())
-                                                  : stages - stagesThere.size());
-    for (const auto& [others, set] : sets) {
-        for (uint32_t rank = 0; rank < world; ++rank) {
+    for (uint32_t stage = 0; stage < stages; ++stage)
+        missing.count += uint64_t{world} * (parts[stage] - std::min(parts[stage], setsOf[stage]));
+    for (const auto& [key, set] : sets) {
+        for (uint32_t rank = key.first * world; rank < (key.first + 1) * world; ++rank) {
             if (set.ranks.contains(rank)) continue;
             std::string name = set.one->name;
-            name.replace(set.one->digitsAt, set.one->digits, fmt::format("{:0{}}", rank, set.width));
-            const uint32_t whose = set.one->rank / world * world + rank;
-            ranks.insert(whose);
-            out.push_back({.name = std::move(name), .rank = whose});
+            const uint32_t digits = rule->stageInRank ? rank : rank % world;
+            name.replace(set.one->digitsAt, set.one->digits, fmt::format("{:0{}}", digits, set.width));
+            out.push_back({.name = std::move(name), .rank = rank});
             if (out.size() == kMostMissing) return missing;
         }
     }
     // Of a stage, and of parts with a number in between, there may be no file at all.
     for (uint32_t rank = 0; rank < world * stages; ++rank) {
-        for (uint32_t part = 0; part < parts; ++part) {
+        const uint32_t stage = rank / world;
+        if (setsOf[stage] >= parts[stage]) continue;
+        for (uint32_t part = 0; part < parts[stage]; ++part) {
             std::string name = nameOf(rank, part);
-            const bool known =
-                parts > 1 ? there.contains(name) || std::ranges::find(out, name, &RankFile::name) != out.end()
-                          : ranks.contains(rank);
-            if (!known) out.push_back({.name = std::move(name), .rank = rank});
+            if (there.contains(name) || std::ranges::find(out, name, &RankFile::name) != out.end()) continue;
+            out.push_back({.name = std::move(name), .rank = rank});
             if (out.size() == kMostMissing) return missing;
         }
     }
@@ -231,6 +236,8 @@ RankFiles findRankFiles(const Source& source) {
 // ------------------------------------------------------------------ tensors
 
 constexpr uint64_t kMostConfig = uint64_t{1} << 20;
+constexpr std::string_view kLayers = "transformer.layers.";
+constexpr int64_t kMostLayerNumber = 1'000'000;
 constexpr size_t kMostCompared = 8;  // tensors, to find files that were copied
 
 class Opener {
@@ -246,11 +253,7 @@ class Opener {
         SHARDSCOPE_ASSIGN(std::vector<TpRule> stated, tpRulesOf(options));
         const std::string config = readConfig();
         ModelSizes sizes = modelSizesOf(jsonValue(config)).value_or(ModelSizes{});
-        if (sizes.stages > 1)
-            assembly_.wrong(fmt::format("config.json states {}; stages are not put together",
-                                        counted(sizes.stages, "pipeline stage")),
-                            "config.json", {}, Note::Lacks::anything);
-        files_.world = std::max(files_.world, static_cast<uint32_t>(sizes.ranks));
+        takeRanks(sizes);
         SHARDSCOPE_TRY(readFiles());
         if (*files_.mark != '\0') noteSave();
         // The last norm of Meta's models is whole on each rank.
@@ -261,6 +264,12 @@ class Opener {
         }
         // Scripts give such names to files of any ranks.
         const bool trusted = std::string_view(files_.writer) != "TensorRT-LLM" || sizes.ranks > 0;
+        // A router has a row for each expert.
+        for (const Entry& entry : entries_) {
+            const Dims& shape = stored(entry.held[0]).shape;
+            if (sizes.experts == 0 && entry.name.ends_with(".gate.weight") && shape.size() == 2)
+                sizes.experts = shape[0];
+        }
         const Cuts cuts(sizes, std::move(stated), trusted);
         if (!missing_) noteLacking(config);
         for (Entry& entry : entries_) {
@@ -335,6 +344,84 @@ class Opener {
         if (source_.directory->stat("optim").ok())
             assembly_.note(rule::metaInconsistent, Severity::info,
                            "the state of the optimizer in it is not read", "optim");
+        countOptimizer();
+    }
+
+    // Each rank of each replica has a file of the optimizer's state.
+    void countOptimizer() {
+        static const RegularExpression rule =
+            RegularExpression::parse(R"(optim/dp_rank_(\d+)_tp_rank_(\d+)_pp_rank_(\d+)\.pt)").value();
+        std::set<std::pair<uint32_t, uint32_t>> there;  // replica, rank
+        uint32_t replicas = 0;
+        std::vector<std::string_view> groups;
+        for (const DirectoryEntry& entry : entriesOf(source_, "optim")) {
+            if (entry.size == 0 || !rule.matchWhole(entry.name, groups)) continue;
+            const auto replica = parseNumber<uint32_t>(groups[1], 0, kMostRanks - 1);
+            const auto rank = parseNumber<uint32_t>(groups[2], 0, files_.world - 1);
+            const auto stage = parseNumber<uint32_t>(groups[3], 0, files_.stages - 1);
+            if (!replica || !rank || !stage) continue;
+            replicas = std::max(replicas, *replica + 1);
+            there.emplace(*replica, *stage * files_.world + *rank);
+        }
+        if (uint64_t{replicas} * ranks() > kMostRanks) return;
+        for (uint32_t replica = 0; replica < replicas; ++replica) {
+            for (uint32_t rank = 0; rank < ranks(); ++rank) {
+                if (there.contains({replica, rank})) continue;
+                assembly_.addMissingRank(fmt::format("optim/dp_rank_{:02}_tp_rank_{:02}_pp_rank_{:02}.pt",
+                                                     replica, rank % files_.world, rank / files_.world),
+                                         rank, Severity::error,
+                                         "this part of the optimizer's state is missing or empty",
+                                         Note::Lacks::optimizerState);
+            }
+        }
+    }
+
+    // What TensorRT-LLM's configuration states of ranks and stages.
+    void takeRanks(const ModelSizes& sizes) {
+        if (sizes.ranks == 0) return;
+        const int64_t stages = std::max<int64_t>(1, sizes.stages);
+        if (sizes.ranks * stages > kMostRanks)
+            return assembly_.wrong(fmt::format("config.json states {} and {}",
+                                               counted(static_cast<uint64_t>(sizes.ranks), "rank"),
+                                               counted(static_cast<uint64_t>(stages), "pipeline stage")),
+                                   "config.json", {}, Note::Lacks::anything);
+        files_.world = static_cast<uint32_t>(sizes.ranks);
+        files_.stages = static_cast<uint32_t>(stages);
+        const auto stale =
+            std::ranges::partition(files_.files, [&](const RankFile& f) { return f.rank < ranks(); });
+        for (const RankFile& file : stale) {
+            if (const auto stat = source_.directory->stat(file.name); stat.ok())
+                assembly_.addUnused(*stat, file.rank);
+            assembly_.note(rule::fileStale, Severity::warning,
+                           fmt::format("config.json states {}: it is of a save by more, and left aside",
+                                       counted(ranks(), "rank")),
+                           file.name);
+        }
+        files_.files.erase(stale.begin(), stale.end());
+    }
+
+    // Each stage of TensorRT-LLM counts its layers from 0.
+    void countLayers() {
+        firstLayer_.assign(files_.stages, 0);
+        if (!files_.rule->stageInRank || files_.stages < 2) return;
+        std::vector<std::set<int64_t>> layers(files_.stages);
+        for (const RankFile& file : files_.files) {
+            if (file.index == kNone) continue;
+            for (const StoredTensor& tensor : assembly_.files()[file.index].tensors)
+                if (const auto layer = layerOf(tensor.name)) layers[file.rank / files_.world].insert(*layer);
+        }
+        int64_t before = 0;
+        for (uint32_t stage = 0; stage < files_.stages; ++stage) {
+            if (layers[stage].empty()) continue;
+            if (*layers[stage].begin() == 0) firstLayer_[stage] = before;
+            before = firstLayer_[stage] + *layers[stage].rbegin() + 1;
+        }
+    }
+
+    static std::optional<int64_t> layerOf(std::string_view name) {
+        if (!name.starts_with(kLayers)) return std::nullopt;
+        name.remove_prefix(kLayers.size());
+        return parseNumber<int64_t>(name.substr(0, name.find('.')), 0, kMostLayerNumber);
     }
 
     Status readFiles() {
@@ -355,6 +442,7 @@ class Opener {
                             files_.stages > 1 ? fmt::format(", stage {},", file.rank / files_.world) : ""),
                 Note::Lacks::anything);
         }
+        countLayers();
         for (const RankFile& file : files_.files) {
             missing_ = missing_ || file.index == kNone;
             if (file.index == kNone) continue;
@@ -367,8 +455,16 @@ class Opener {
 
     void add(const RankFile& from, uint32_t t) {
         const StoredTensor& tensor = assembly_.files()[from.index].tensors[t];
-        const auto [it, fresh] = byPath_.try_emplace(encodePath(tensor.path), entries_.size());
-        if (fresh) entries_.push_back({tensor.path, tensor.name, {}, false});
+        Path path = tensor.path;
+        std::string name = tensor.name;
+        const int64_t before = from.common ? 0 : firstLayer_[from.rank / files_.world];
+        if (const auto layer = before > 0 ? layerOf(name) : std::nullopt) {
+            name.replace(kLayers.size(), name.find('.', kLayers.size()) - kLayers.size(),
+                         fmt::to_string(*layer + before));
+            path = {keyPart(name)};
+        }
+        const auto [it, fresh] = byPath_.try_emplace(encodePath(path), entries_.size());
+        if (fresh) entries_.push_back({std::move(path), std::move(name), {}, false});
         entries_[it->second].held.push_back({from.rank, from.index, t});
         entries_[it->second].common |= from.common;
     }
@@ -418,7 +514,11 @@ class Opener {
             if (i > 0 && entry.held[i].rank == entry.held[i - 1].rank)
                 return fail(entry, entry.held[i], rule::metaDuplicate, "two files of one rank have it");
         }
-        if (entry.common || (ranks == 1 && files_.world > 1 && !missing_)) return addWhole(entry, first);
+        if (entry.common && ranks > 1)
+            return fail(entry, first, rule::metaDuplicate,
+                        "the common file has it, and files of ranks have it, too");
+        const bool alone = ranks == 1 && files_.world > 1 && !missing_ && files_.rule->ownTensors;
+        if (entry.common || alone) return addWhole(entry, first);
         if (ranks != files_.world) {
             if (missing_) return addWhole(entry, first);
             return fail(entry, first, rule::rankMissing,
@@ -567,9 +667,15 @@ class Opener {
         const Dims& local = stored(held).shape;
         Dims whole = local;
         whole[static_cast<size_t>(cut.axis)] = cut.whole;
+        std::vector<CutBox> boxes = cut.boxes(local);
+        if (cut.experts > 0) {
+            whole[0] = cut.experts;
+            for (CutBox& box : boxes)
+                box.offsets[0] += cut.firstExpert;
+        }
         assembly_.addBoxes(entry.path, stored(held).dtype, whole, roleOf(entry.name),
                            {held.rank, StoredPart::whole(held.file, held.tensor), {}, {}, {}},
-                           cut.boxes(local));
+                           std::move(boxes));
     }
 
     const Source& source_;
@@ -578,6 +684,7 @@ class Opener {
     std::vector<Entry> entries_;
     std::unordered_map<std::string, size_t> byPath_;  // encoded
     std::vector<std::vector<Held>> cut_;              // some tensors that the ranks cut
+    std::vector<int64_t> firstLayer_;                 // of each stage
     bool missing_ = false;                            // a file of a rank
 };
 

@@ -3,7 +3,9 @@
 (EasyLM/checkpoint.py), and checkpoints of T5X (t5x/checkpoints.py: large parameters are zarr arrays beside the file). Needs flax, msgpack and tensorstore."""
 import hashlib
 import json
+import os
 import pathlib
+import shutil
 import sys
 
 import flax.serialization
@@ -52,7 +54,7 @@ def stream(name, stem, tensors, cut=0, **more):
     expect(name, tensors, **more)
 
 
-def t5x(name, lost=None, **more):
+def t5x(name, lost=None, cut=None, **more):
     step = ROOT / name / "ckpt" / "checkpoint_1000"
     step.mkdir(parents=True)
     r = np.random.Generator(np.random.PCG64(len(name)))
@@ -72,8 +74,12 @@ def t5x(name, lost=None, **more):
 
     data = flax.serialization.msgpack_serialize({"version": 3, "optimizer": saved(tensors, [])})
     (step / "checkpoint").write_bytes(data)
-    if lost:
+    if lost and (step / lost).is_dir():
+        shutil.rmtree(step / lost)
+    elif lost:
         (step / lost).unlink()
+    if cut:
+        os.truncate(step / cut, (step / cut).stat().st_size // 2)
     expect(name, tensors, file="checkpoint_1000", **more)
     expected = json.loads((ROOT / name / "expected.json").read_text())
     expected["objects"] = {"version": 3}
@@ -84,6 +90,13 @@ def main():
     t5x("t5x")
     t5x("t5x-bad-chunk-lost", "target.encoder.layers_0.mlp.wi.kernel/1.0",
         findings=[{"kind": "missing-file", "file": "target.encoder.layers_0.mlp.wi.kernel/1.0"}])
+    lost = "state.param_states.encoder.layers_0.mlp.wi.kernel.v"
+    t5x("t5x-bad-array-lost", lost, findings=[{"kind": "missing-file", "file": lost}])
+    lost = "target.encoder.layers_0.mlp.wi.kernel/.zarray"
+    t5x("t5x-bad-description-lost", lost, findings=[{"kind": "missing-file", "file": lost}])
+    cut = "target.encoder.layers_0.mlp.wi.kernel/0.0"
+    t5x("t5x-bad-chunk-truncated", cut=cut, findings=[{"kind": "truncated", "file": cut}])
+    t5x("t5x-bad-tree-truncated", cut="checkpoint", findings=[{"kind": "truncated", "file": "checkpoint"}])
     run("flax-run", "checkpoint_", [0, 10, 20], opened=10, cut=20)
     run("flax-run-prefix", "gan_", [5, 15], opened=15)
     stream("easylm-state", "streaming_train_state", tree(7), file="streaming_train_state")

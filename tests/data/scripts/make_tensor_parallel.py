@@ -2,6 +2,7 @@
 """make_tensor_parallel.py OUT: models in files of tensor-parallel ranks with equal names, laid out by hand after vLLM's ShardedStateLoader, TensorRT-LLM,
 meta-llama/llama, DeepSeek-V3/inference/convert.py, Grok's published files and neuronx_distributed. Needs torch and safetensors."""
 import hashlib
+import itertools
 import json
 import pathlib
 import sys
@@ -98,7 +99,7 @@ def meta(out, name, columns):
     case.save(lambda r: f"consolidated.{r:02}.pth", torch_files=True)
 
 
-def nxd(out, name, stages=1, drop=(), **more):
+def nxd(out, name, stages=1, drop=(), replicas=0, **more):
     """model/dp_rank_00_tp_rank_TT_pp_rank_PP.pt; a stage holds its own layers, the first and the last one the tied embedding."""
     parts = []
     for p in range(stages):
@@ -123,11 +124,113 @@ def nxd(out, name, stages=1, drop=(), **more):
             torch.save(state, str(model / f"dp_rank_00_tp_rank_{rank:02}_pp_rank_{p:02}.pt"))
         (case.place / "ckpt").rmdir()
         case.place.rmdir()
+    for r, t, p in itertools.product(range(replicas), range(2), range(stages)):
+        optim = whole.place / "ckpt" / "optim"
+        optim.mkdir(exist_ok=True)
+        torch.save({"base_state": {0: {"exp_avg": torch.zeros(2)}}}, str(optim / f"dp_rank_{r:02}_tp_rank_{t:02}_pp_rank_{p:02}.pt"))
     for mark in ("checkpoint", "done"):
         (whole.place / "ckpt" / mark).write_text("1")
     for file in drop:
         (whole.place / "ckpt" / file).unlink()
     whole.save(None, only=[], world_size=2 * stages, mesh={"dims": ["pp", "tp"], "shape": [stages, 2]}, **more)
+
+
+def stages(out, name, parts, name_of, config=None, drop=(), copy=(), **more):
+    """parts: a case for each stage, whose names are those of the whole model."""
+    whole = Case(out, name, 2, config)
+    for p, (case, renamed) in enumerate(parts):
+        whole.whole.update(case.whole)
+        for rank, state in enumerate(case.ranks):
+            save_file({renamed(n): t for n, t in state.items()}, str(whole.place / "ckpt" / name_of(p, rank)))
+        (case.place / "ckpt").rmdir()
+        case.place.rmdir()
+    for file in drop:
+        (whole.place / "ckpt" / file).unlink()
+    for a, b in copy:
+        (whole.place / "ckpt" / b).write_bytes((whole.place / "ckpt" / a).read_bytes())
+    whole.save(None, only=[], world_size=4, mesh={"dims": ["pp", "tp"], "shape": [2, 2]}, **more)
+
+
+def vllm_stages(out, name, **more):
+    parts = []
+    for p in range(2):
+        case = Case(out, f"{name}-{p}", 2)
+        case.rows("lm_head.weight" if p else "model.embed_tokens.weight", VOCAB, H)
+        layer = f"model.layers.{p}."
+        case.fused(layer + "mlp.gate_up_proj.weight", [FFN, FFN], (H,))
+        case.columns(layer + "mlp.down_proj.weight", H, FFN)
+        case.same(layer + "input_layernorm.weight", H)
+        parts.append((case, lambda n: n))
+    stages(out, name, parts, lambda p, t: f"model-pp-{p}-tp-{t}-part-0.safetensors", **more)
+
+
+def trt_stages(out, name, **more):
+    """Each stage counts its layers from 0."""
+    parts = []
+    for p in range(2):
+        case = Case(out, f"{name}-{p}", 2)
+        if p:
+            case.rows("lm_head.weight", VOCAB, H)
+        else:
+            case.same("transformer.vocab_embedding.weight", VOCAB, H)
+        for layer in range(2 * p, 2 * p + 2):
+            prefix = f"transformer.layers.{layer}."
+            case.columns(prefix + "attention.dense.weight", H, H)
+            case.rows(prefix + "mlp.gate.weight", FFN, H)
+            case.same(prefix + "input_layernorm.weight", H)
+        parts.append((case, lambda n, p=p: n.replace("layers.2.", "layers.0.").replace("layers.3.", "layers.1.") if p else n))
+    stages(out, name, parts, lambda p, t: f"rank{2 * p + t}.safetensors",
+           {"hidden_size": H, "num_hidden_layers": 4, "mapping": {"world_size": 4, "tp_size": 2, "pp_size": 2}}, **more)
+
+
+def experts(out):
+    """Experts split among ranks: of vLLM, where the router says how many there are; of TensorRT-LLM, where two ranks have each expert's parts."""
+    case = Case(out, "vllm-ep2", 2)
+    case.same("model.layers.0.mlp.gate.weight", 4, H)
+    case.rows("model.layers.0.mlp.experts.w13_weight", 4, 2 * FFN, H)
+    case.rows("model.layers.0.mlp.experts.w2_weight", 4, H, FFN)
+    case.rows("model.embed_tokens.weight", VOCAB, H)
+    case.save(vllm_name)
+    case = Case(out, "trtllm-ep2-tp4", 4, {"hidden_size": H, "moe": {"num_experts": 4}, "mapping": {"world_size": 4, "tp_size": 4, "moe_tp_size": 2, "moe_ep_size": 2}})
+    gate, up, down = (torch.randn(4, *shape).bfloat16() for shape in ((FFN, H), (FFN, H), (H, FFN)))
+    group = [slice(2 * (r % 2), 2 * (r % 2) + 2) for r in range(4)]
+    prefix = "transformer.layers.0.mlp."
+    case.put(prefix + "fc.weight", torch.cat([gate, up], 1), [torch.cat([w[g].chunk(2, 1)[r // 2] for w in (gate, up)], 1) for r, g in enumerate(group)])
+    case.put(prefix + "proj.weight", down, [down[g].chunk(2, 2)[r // 2] for r, g in enumerate(group)])
+    case.same(prefix + "router.weight", 4, H)
+    case.save(lambda r: f"rank{r}.safetensors")
+    case = Case(out, "meta-llama4-tp2", 2, {"dim": H, "n_heads": HEADS, "n_kv_heads": KEYS, "moe_args": {"num_experts": 4}}, "params.json")
+    prefix = "layers.0.feed_forward."
+    case.columns(prefix + "experts.moe_w_in_eD_F", 4 * H, FFN)
+    case.columns(prefix + "experts.moe_w_swiglu_eD_F", 4 * H, FFN)
+    case.fused(prefix + "experts.moe_w_out_eF_D", [FFN] * 4, (H,))
+    case.rows(prefix + "w_in_shared_FD.weight", FFN, H)
+    case.columns(prefix + "w_out_shared_DF.weight", H, FFN)
+    case.same(prefix + "router_DE", H, 4)
+    case.fused("layers.0.attention.wqkv.weight", [H, KEYS * HEAD, KEYS * HEAD], (H,))
+    case.same("layers.0.attention.wqkv.layer_norm_weight", H)
+    case.rows("tok_embeddings.weight", VOCAB, H)
+    case.save(lambda r: f"consolidated.{r:02}.pth", torch_files=True)
+
+
+def of_several_saves(out):
+    def grok(name, world):
+        case = Case(out, name, world, {"hidden_size": H, "moe_intermediate_size": FFN})
+        case.rows("model.layers.0.block_sparse_moe.experts.0.w1.weight", FFN, H)
+        return case, lambda r: f"pytorch_model-00000-TP-{r:03}.safetensors"
+    case, name = grok("bad-last-rank-lost", 4)
+    case.save(name, only=range(3), findings=[{"kind": "missing-file", "file": name(3)}])
+    case, name = grok("bad-ranks-of-larger-save", 2)
+    larger, _ = grok("larger", 4)
+    for rank in (2, 3):
+        save_file(larger.ranks[rank], str(case.place / "ckpt" / name(rank)))
+    for place in (larger.place / "ckpt" / "config.json", larger.place / "ckpt", larger.place):
+        place.unlink() if place.is_file() else place.rmdir()
+    case.save(name, findings=[{"kind": "mixed-world-sizes", "file": name(2)}])
+    case = Case(out, "bad-common-copied-over", 2)
+    case.rows("model.layers.0.mlp.up_proj.weight", FFN, H)
+    save_file(case.ranks[0], str(case.place / "ckpt" / "pytorch_model-00000-TP-common.safetensors"))
+    case.save(lambda r: f"pytorch_model-00001-TP-{r:03}.safetensors", findings=[{"kind": "copy-differs", "tensor": "model.layers.0.mlp.up_proj.weight"}])
 
 
 def main():
@@ -177,8 +280,18 @@ def main():
     nxd(out, "nxd-tp2")
     nxd(out, "nxd-tp2pp2", 2)
     nxd(out, "bad-nxd-not-done", drop=["done"], findings=[{"kind": "missing-file", "file": "done"}])
+    lost = "optim/dp_rank_01_tp_rank_00_pp_rank_00.pt"
+    nxd(out, "bad-nxd-optimizer-lost", replicas=2, drop=[lost], findings=[{"kind": "missing-file", "file": lost}])
     lost = "model/dp_rank_00_tp_rank_01_pp_rank_01.pt"
     nxd(out, "bad-nxd-rank-lost", 2, drop=[lost], findings=[{"kind": "missing-file", "file": lost}])
+    vllm_stages(out, "vllm-tp2pp2")
+    lost = "model-pp-1-tp-1-part-0.safetensors"
+    vllm_stages(out, "bad-vllm-stage-lost", drop=[lost], findings=[{"kind": "missing-file", "file": lost}])
+    vllm_stages(out, "bad-vllm-stage-copied-over", copy=[("model-pp-0-tp-0-part-0.safetensors", lost)], findings=[{"kind": "missing-file", "tensor": "lm_head.weight"}])
+    trt_stages(out, "trtllm-tp2pp2")
+    trt_stages(out, "bad-trtllm-rank-lost", drop=["rank3.safetensors"], findings=[{"kind": "missing-file", "file": "rank3.safetensors"}])
+    experts(out)
+    of_several_saves(out)
 
 
 if __name__ == "__main__":
