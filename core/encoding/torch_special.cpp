@@ -1,7 +1,10 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/units.h"
+#include "encoding/torch_scaled.h"
 #include "encoding/torch_walk.h"
 
 namespace shardscope::torch_save {
@@ -279,13 +282,98 @@ Result<Special> fromType(const ValueGraph& g, std::span<const NodeId> args) {
     return special;
 }
 
+// The class of Transformer Engine that makes the object: what it pickles is CLASS._make_in_reduce_ex(...).
+std::string_view scaledClass(const ValueGraph& g, NodeId node) {
+    if (g.kind(node) != ValueKind::object || g.object(node).callable == kNoNode) return {};
+    const Call get = callOf(g, g.object(node).callable);
+    if (get.name != "getattr" || get.args.size() != 2 || !g.isText(get.args[1], "_make_in_reduce_ex") ||
+        g.kind(get.args[0]) != ValueKind::global ||
+        !g.globalModule(get.args[0]).starts_with("transformer_engine"))
+        return {};
+    return g.globalName(get.args[0]);
+}
+
+// A member of an enumeration: of pybind11, whose state is its number, or of Python.
+std::optional<int64_t> enumMember(const ValueGraph& g, NodeId node) {
+    if (g.kind(node) != ValueKind::object) return std::nullopt;
+    NodeId number = g.object(node).state;
+    const std::span<const NodeId> args = g.argumentsOf(node);
+    if (number == kNoNode && args.size() == 1) number = args[0];
+    if (number == kNoNode || g.kind(number) != ValueKind::integer) return std::nullopt;
+    return g.integer(number);
+}
+
+// Where its arguments are.
+struct ScaledLayout {
+    std::string_view name;
+    size_t values, scales, type;
+    int64_t blockRows, blockColumns;  // 0 = one scale for all
+};
+constexpr ScaledLayout kScaledLayouts[] = {{"Float8Tensor", 0, 2, 1, 0, 0},
+                                           {"MXFP8Tensor", 0, 1, 4, 1, 32},
+                                           {"Float8BlockwiseQTensor", 0, 1, 4, 128, 128}};
+
+// Scales of blocks are padded for the kernels: those that count.
+Status withoutPadding(const ScaledLayout& layout, const TorchTensor& values, TorchTensor& scales) {
+    if (layout.blockRows == 0) {
+        if (elementCount(scales.shape) == 1) return {};
+    } else if (values.shape.size() == 2 && scales.shape.size() == 2) {
+        const Dims needed{(values.shape[0] + layout.blockRows - 1) / layout.blockRows,
+                          (values.shape[1] + layout.blockColumns - 1) / layout.blockColumns};
+        if (needed[0] <= scales.shape[0] && needed[1] <= scales.shape[1]) {
+            scales.shape = needed;
+            return {};
+        }
+    }
+    return bad(fmt::format("its scales {} do not fit its values {}", formatDims(scales.shape),
+                           formatDims(values.shape)));
+}
+
 }  // namespace
+
+bool isScaled(const ValueGraph& g, NodeId node) {
+    return !scaledClass(g, node).empty();
+}
+
+// Sources: transformer_engine, pytorch/tensor/float8_tensor.py, mxfp8_tensor.py, float8_blockwise_tensor.py
+// (__reduce_ex__); common/include/transformer_engine/transformer_engine.h (NVTEDType: E4M3 is 6, since kInt16
+// was added 7).
+Result<ScaledTensor> asScaled(const ValueGraph& g, NodeId node) {
+    const std::string_view name = scaledClass(g, node);
+    std::span<const NodeId> args = g.argumentsOf(node);
+    const auto layout = std::ranges::find(kScaledLayouts, name, &ScaledLayout::name);
+    const auto unknown = [&](std::string_view what) {
+        return unsupported(fmt::format("it is a {} of Transformer Engine {}", name, what));
+    };
+    if (layout == std::end(kScaledLayouts)) return unknown("that is not known");
+    if (layout->blockRows > 1 && !args.empty() && !isTensorLike(g, args[0])) args = args.subspan(1);
+    if (args.size() < 4 || args.size() <= layout->type) return unknown("with other arguments than it takes");
+    // The last switch: whether scales are for squares (blockwise), or in the order of a kernel (MXFP8).
+    for (const NodeId arg : args) {
+        if (g.kind(arg) == ValueKind::boolean && g.boolean(arg) != (layout->blockRows > 1))
+            return unknown("whose scales are in an order for its kernels");
+    }
+    // Weights are E4M3 in all recipes of Transformer Engine, so that both numbers of it are told apart.
+    const auto type = enumMember(g, args[layout->type]);
+    if (type != 6 && type != 7) return unknown("whose values are not E4M3");
+    SHARDSCOPE_ASSIGN(auto values, asTorchTensor(g, args[layout->values]));
+    SHARDSCOPE_ASSIGN(auto scales, asTorchTensor(g, args[layout->scales]));
+    if (!values || !scales) return unknown("without its values in the order of rows");
+    if (values->dtype != DType::uint8) return unknown("whose values are not stored as bytes");
+    if (scales->dtype != (layout->blockRows == 1 ? DType::uint8 : DType::float32))
+        return unknown("with scales of another dtype than it has");
+    SHARDSCOPE_TRY(withoutPadding(*layout, *values, *scales));
+    values->dtype = DType::float8E4M3FN;
+    if (layout->blockRows == 1) scales->dtype = DType::float8E8M0FNU;
+    return ScaledTensor{*std::move(values), *std::move(scales)};
+}
 
 bool isTensorLike(const ValueGraph& g, NodeId node) {
     if (g.kind(node) == ValueKind::persistent) {
         const NodeId id = g.items(node)[0];
         return g.kind(id) == ValueKind::tuple && !g.items(id).empty() && g.isText(g.items(id)[0], "storage");
     }
+    if (isScaled(g, node)) return true;
     const Call call = callOf(g, node);
     if (call.module == "torch._utils" && call.name.starts_with("_rebuild_")) return true;
     if (call.module == "torch._tensor" && call.name.starts_with("_rebuild_from_type")) return true;

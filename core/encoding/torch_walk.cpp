@@ -8,6 +8,7 @@
 #include "base/numbers.h"
 #include "base/rule.h"
 #include "encoding/container_walk.h"
+#include "encoding/torch_scaled.h"
 #include "model/value_view.h"
 
 namespace shardscope::torch_save {
@@ -266,11 +267,9 @@ class Walker : private ContainerWalk<Child> {
 
     Status tensor(NodeId node, bool buffer) {
         const std::string name = nameOf();
+        if (isScaled(g_, node)) return scaled(node, name);
         auto dense = asTorchTensor(g_, node);
-        if (!dense.ok()) {
-            if (dense.error().code != ErrorCode::unsupported) return std::move(dense).error().ofTensor(name);
-            return addSpecial({{{}, {}, "subclass", {}, {}, {}}, {}, dense.error().message}, name);
-        }
+        if (!dense.ok()) return unreadable(std::move(dense).error(), name);
         if (*dense && (*dense)->storage.location == "meta") {
             Special meta;
             meta.about.kind = "meta";
@@ -283,12 +282,28 @@ class Walker : private ContainerWalk<Child> {
             return {};
         }
         auto special = asSpecial(g_, node);
-        if (!special.ok()) {
-            if (special.error().code != ErrorCode::unsupported)
-                return std::move(special).error().ofTensor(name);
-            return addSpecial({{{}, {}, "subclass", {}, {}, {}}, {}, special.error().message}, name);
-        }
+        if (!special.ok()) return unreadable(std::move(special).error(), name);
         return addSpecial(std::move(special).value(), name);
+    }
+
+    Status unreadable(Error error, const std::string& name) {
+        if (error.code != ErrorCode::unsupported) return std::move(error).ofTensor(name);
+        return addSpecial({{{}, {}, "subclass", {}, {}, {}}, {}, std::move(error.message)}, name);
+    }
+
+    // As files of fp8 weights name them: the scales beside the values.
+    Status scaled(NodeId node, const std::string& name) {
+        auto parts = asScaled(g_, node);
+        if (!parts.ok()) return unreadable(std::move(parts).error(), name);
+        found_.tensors.push_back({name, path_, std::move(parts->values), kNone, false, {}});
+        SHARDSCOPE_TRY(spend(1));
+        SHARDSCOPE_TRY(spendText(pathBytes_));
+        Path path = path_;
+        if (path.empty()) path.push_back(keyPart(""));
+        path.back() = {PathPart::Kind::key, path.back().toString() + kScaleSuffix, 0};
+        found_.tensors.push_back(
+            {name + kScaleSuffix, std::move(path), std::move(parts->scales), kNone, false, {}});
+        return {};
     }
 
     Status addSpecial(Special special, const std::string& name) {

@@ -18,6 +18,7 @@
 #include "engine/adapter.h"
 #include "engine/average.h"
 #include "engine/damage.h"
+#include "engine/dequantized.h"
 #include "engine/engine.h"
 #include "engine/filled.h"
 #include "engine/format_names.h"
@@ -612,9 +613,10 @@ Status placeAsSource(PreparedConversion& p, const ConversionRequest& request, bo
     return {};
 }
 
-// Shows the source with the adapter merged in.
+// Shows the source with the adapter merged in. `base` becomes the source before that: quantized weights that
+// the adapter changes are float32 there, so that they are rounded once.
 Status takeAdapter(PreparedConversion& p, const ConversionRequest& request, const std::string& destination,
-                   const StopToken& stop, std::optional<AdapterMerge>& merge) {
+                   const StopToken& stop, std::optional<AdapterMerge>& merge, Checkpoint& base) {
     if (!request.average.empty())
         return makeError(ErrorCode::usage,
                          fmt::format("an average takes no {}: merge it into its result", option("adapter")));
@@ -623,7 +625,14 @@ Status takeAdapter(PreparedConversion& p, const ConversionRequest& request, cons
     p.adapter = merge->adapter.reader;
     p.adapterWords = merge->words;
     p.adapterHeld = 2 * merge->held;
-    SHARDSCOPE_ASSIGN(p.source, mergedCheckpoint(p.source, *merge, nullptr, stop));
+    if (!request.dequantize.empty()) {
+        std::set<std::string, std::less<>> changed;
+        for (const MergedTensor& tensor : merge->tensors)
+            changed.emplace(p.source.catalog().name(tensor.base));
+        SHARDSCOPE_ASSIGN(p.source, dequantized(base, p.source.dequantized->dtype, stop, changed));
+    }
+    base = p.source;
+    SHARDSCOPE_ASSIGN(p.source, mergedCheckpoint(base, *merge, nullptr, stop));
     return {};
 }
 
@@ -640,14 +649,14 @@ void refuseUnloadable(PreparedConversion& p) {
 Result<PreparedConversion> prepareConversion(const Checkpoint& given, const std::string& destination,
                                              const ConversionRequest& request, const StopToken& stop) {
     PreparedConversion p;
-    p.source = request.fillGaps == FillGaps::refuse ? given : withoutLostChunks(given);
+    Checkpoint base = request.fillGaps == FillGaps::refuse ? given : withoutLostChunks(given);
+    p.source = base;
     if (!request.dequantize.empty()) {
         SHARDSCOPE_ASSIGN(const DType dtype, dequantizedDtype(request.dequantize));
         SHARDSCOPE_ASSIGN(p.source, dequantized(p.source, dtype, stop));
     }
     std::optional<AdapterMerge> merge;
-    const Checkpoint base = p.source;
-    if (!request.adapter.empty()) SHARDSCOPE_TRY(takeAdapter(p, request, destination, stop, merge));
+    if (!request.adapter.empty()) SHARDSCOPE_TRY(takeAdapter(p, request, destination, stop, merge, base));
     Checkpoint source = p.source;
     p.destination = destination;
     while (p.destination.size() > 1 && p.destination.ends_with('/'))

@@ -12,6 +12,7 @@
 #include "engine/adapter_parameters.h"
 #include "engine/adapter_scaling.h"
 #include "engine/model_config.h"
+#include "engine/quantized.h"
 #include "engine/transformers_model.h"
 #include "execute/executor.h"
 #include "model/coverage.h"
@@ -232,6 +233,8 @@ class MergeMaker {
           path_(merge.adapter.path),
           merge_(merge),
           scaling_(std::move(scaling)),
+          quantized_(quantizedOf(base)),
+          quantizedBy_(quantizedByTensor(base_, quantized_)),
           taken_(base_.tensorCount(), false) {}
 
     Status make() {
@@ -249,7 +252,12 @@ class MergeMaker {
             return unsupported("no tensor of the adapter has a name of LoRA, such as 'lora_A'").inFile(path_);
         SHARDSCOPE_TRY(checkTies());
         std::erase_if(wanted, [&](const std::string& name) { return tiedHead_ == name; });
-        SHARDSCOPE_ASSIGN(spell_, respellingFor(names_, wanted, path_));
+        auto spell = respellingFor(names_, wanted, path_);
+        if (!spell.ok()) {
+            SHARDSCOPE_TRY(checkStoredAsParts(wanted));
+            return std::move(spell).error();
+        }
+        spell_ = *std::move(spell);
         merge_.words = fmt::format("{} {}", scaling_.fanInFanOut, scaling_.rootOfRank);
         for (const auto& [name, factors] : factors_)
             SHARDSCOPE_TRY(addProduct(name, factors));
@@ -264,9 +272,9 @@ class MergeMaker {
 
   private:
     Error impossible(std::string message, TensorId tensor) const {
-        return makeError(ErrorCode::impossible, std::move(message))
-            .inFile(path_)
-            .ofTensor(std::string(adapter_.name(tensor)));
+        Error error = makeError(ErrorCode::impossible, std::move(message)).inFile(path_);
+        if (tensor == kNone) return error;
+        return std::move(error).ofTensor(std::string(adapter_.name(tensor)));
     }
 
     // Whether the base has one tensor for its embedding and its output layer.
@@ -379,11 +387,43 @@ class MergeMaker {
     }
 
     Status checkBase(TensorId weight, TensorId from) const {
+        if (quantizedBy_[weight] != kNone) return isQuantized(quantized_[quantizedBy_[weight]], from);
         if (mergesInto(base_.dtype(weight)) && base_.special(weight) == kNone) return {};
-        Error error = impossible(fmt::format("{} is {}, into which nothing is merged",
-                                             shown(base_.name(weight)), dtypeName(base_.dtype(weight))),
-                                 from);
+        return impossible(fmt::format("{} is {}, into which nothing is merged", shown(base_.name(weight)),
+                                      dtypeName(base_.dtype(weight))),
+                          from);
+    }
+
+    Error isQuantized(const QuantizedWeight& weight, TensorId from) const {
+        std::string why;
+        if (checkpoint_.dequantized) {
+            const auto& left = checkpoint_.dequantized->left;
+            const auto found = left.find(base_.name(weight.tensors().front()));
+            if (found != left.end()) why = found->second;
+        }
+        Error error = impossible(
+            fmt::format("{} is quantized ({}), into which nothing is merged{}{}", shown(weight.name),
+                        schemeText(weight), why.empty() ? "" : ", and cannot be computed: ", why),
+            from);
+        if (!why.empty()) return error;
         return std::move(error).withHint(option("dequantize", "bf16") + " computes quantized weights first");
+    }
+
+    // Whether the base lacks a name because it has the parts of a quantized weight in its place.
+    Status checkStoredAsParts(const std::vector<std::string>& wanted) const {
+        constexpr size_t kMostDropped = 3;
+        std::set<std::string, std::less<>> ends;
+        for (const std::string& name : wanted)
+            for (size_t drop = 0; drop <= kMostDropped; ++drop)
+                ends.insert(Respelling{drop, {}}(name));
+        for (const QuantizedWeight& weight : quantized_) {
+            for (size_t drop = 0; drop <= kMostDropped; ++drop) {
+                const std::string end = Respelling{drop, {}}(weight.name);
+                const bool telling = drop == 0 || std::ranges::count(end, '.') > 1;
+                if (telling && ends.contains(end)) return isQuantized(weight, kNone);
+            }
+        }
+        return {};
     }
 
     Status checkPair(const Factors& factors) const {
@@ -399,11 +439,14 @@ class MergeMaker {
     Status takeParameters() {
         if (scaling_.parameters.empty() && nested_.empty()) return {};
         std::set<std::string> ends;
-        names_.forEach([&](std::string_view name) {
+        const auto addEnd = [&](std::string_view name) {
             const size_t last = name.rfind('.'), before = last == 0 ? last : name.rfind('.', last - 1);
             ends.emplace(before == name.npos ? name : name.substr(before + 1));
             return true;
-        });
+        };
+        names_.forEach(addEnd);
+        for (const QuantizedWeight& weight : quantized_)
+            addEnd(weight.name);
         const auto has = [&](const std::string& end) { return ends.contains(end); };
         for (auto at = factors_.begin(); at != factors_.end();) {
             const std::string module = at->first.substr(0, at->first.rfind('.'));
@@ -624,7 +667,9 @@ class MergeMaker {
     const std::string& path_;
     AdapterMerge& merge_;
     AdapterScaling scaling_;
-    std::vector<bool> taken_;  // of the base
+    const std::vector<QuantizedWeight> quantized_;  // of the base
+    const std::vector<uint32_t> quantizedBy_;       // index into that of each of its tensors
+    std::vector<bool> taken_;                       // of the base
     Respelling spell_;
     std::map<std::string, Factors> factors_;
     std::map<std::string, std::map<size_t, Factors>> nested_;  // by the same names, and how far inside
@@ -636,14 +681,18 @@ class MergeMaker {
 // Source tensors that are wanted in another dtype together with merged ones.
 Result<std::vector<bool>> castTogether(const Catalog& base, const AdapterMerge& merge,
                                        const TargetSpec& wanted) {
-    std::vector<bool> merged(base.tensorCount(), false), cast(base.tensorCount(), false),
-        kept(base.tensorCount(), false);
+    std::vector<bool> cast(base.tensorCount(), false), kept(base.tensorCount(), false);
+    std::map<TensorId, DType> merged;
     for (const MergedTensor& tensor : merge.tensors)
-        merged[tensor.base] = true;
+        merged.emplace(tensor.base, tensor.dtype);
+    const auto dtypeOf = [&](TensorId t) {
+        const auto found = merged.find(t);
+        return found == merged.end() ? base.dtype(t) : found->second;
+    };
     for (TensorId w = 0; w < wanted.target.tensorCount(); ++w) {
         const std::vector<TensorId> from = wanted.sources[w].tensors();
-        const bool touches = std::ranges::any_of(from, [&](TensorId t) { return merged[t]; });
-        const bool changes = touches && wanted.target.dtype(w) != base.dtype(from.front());
+        const bool touches = std::ranges::any_of(from, [&](TensorId t) { return merged.contains(t); });
+        const bool changes = touches && wanted.target.dtype(w) != dtypeOf(from.front());
         for (const TensorId t : from)
             (changes ? cast : kept)[t] = true;
     }

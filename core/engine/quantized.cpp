@@ -12,6 +12,7 @@
 #include "base/rule.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "engine/dequantized.h"
 #include "engine/model_config.h"
 #include "execute/dequantize.h"
 #include "execute/region_reading.h"
@@ -247,6 +248,11 @@ Result<DType> dequantizedDtype(const std::string& text) {
 }
 
 Result<Checkpoint> dequantized(const Checkpoint& checkpoint, DType dtype, const StopToken& stop) {
+    return dequantized(checkpoint, dtype, stop, {});
+}
+
+Result<Checkpoint> dequantized(const Checkpoint& checkpoint, DType dtype, const StopToken& stop,
+                               const std::set<std::string, std::less<>>& wide) {
     const Catalog& catalog = checkpoint.catalog();
     SHARDSCOPE_TRY(needData(checkpoint, option("dequantize")));
     std::vector<QuantizedWeight> weights = quantizedOf(checkpoint);
@@ -274,7 +280,9 @@ Result<Checkpoint> dequantized(const Checkpoint& checkpoint, DType dtype, const 
     }
     made->dtype = dtype;
     auto computed = std::make_shared<ComputedTensors>();
+    std::vector<DType> dtypes;
     for (const QuantizedWeight& weight : weights) {
+        dtypes.push_back(wide.contains(weight.name) ? DType::float32 : dtype);
         ComputedTensor& one = (*computed)[weight.name];
         one.how = fmt::format("dequantized: {}, of {}", schemeText(weight), partsText(catalog, weight));
         for (const TensorId t : weight.tensors())
@@ -282,7 +290,7 @@ Result<Checkpoint> dequantized(const Checkpoint& checkpoint, DType dtype, const 
     }
     Checkpoint result = checkpoint;
     SHARDSCOPE_ASSIGN(result.reader, dequantizedReader(checkpoint.reader, directoryOf(checkpoint),
-                                                       std::move(weights), dtype, stop));
+                                                       std::move(weights), std::move(dtypes), stop));
     result.dequantized = std::move(made);
     result.computed = std::move(computed);
     return result;

@@ -413,25 +413,26 @@ class WeightValues final : public ComputedElements {
 class DequantizedReader final : public ComputedReader {
   public:
     DequantizedReader(Catalog catalog, std::string directory, std::shared_ptr<const Reader> source,
-                      std::vector<QuantizedWeight> weights, std::vector<ComputedPlace> places, DType dtype,
-                      const StopToken& stop)
+                      std::vector<QuantizedWeight> weights, std::vector<DType> dtypes,
+                      std::vector<ComputedPlace> places, const StopToken& stop)
         : ComputedReader(std::move(catalog), std::move(directory), source, std::move(places)),
           weights_(std::move(weights)),
-          dtype_(dtype),
+          dtypes_(std::move(dtypes)),
           parts_(std::move(source), stop),
           opened_(weights_.size()) {}
 
   private:
     Result<Extent> computedExtent(const ChunkInfo& chunk, const ComputedPlace& place) const override {
         const QuantizedWeight& weight = weights_[place.tensor];
+        const DType dtype = dtypes_[place.tensor];
         SHARDSCOPE_ASSIGN(auto values, opened_.get(place.tensor, [&] {
-            return WeightValues::open(parts_, weight, dtype_);
+            return WeightValues::open(parts_, weight, dtype);
         }));
         SHARDSCOPE_ASSIGN(auto origin, source()->openFile(chunk.file));
         Extent extent;
-        extent.file = computedFile(std::move(origin), std::move(values), elementCount(weight.shape), dtype_);
-        extent.offset = bytesOfElements(dtype_, place.first);
-        extent.length = bytesOfElements(dtype_, chunk.elements());
+        extent.file = computedFile(std::move(origin), std::move(values), elementCount(weight.shape), dtype);
+        extent.offset = bytesOfElements(dtype, place.first);
+        extent.length = bytesOfElements(dtype, chunk.elements());
         if (weight.transposed) {
             extent.strides.assign(weight.shape.size(), 0);
             extent.strides[weight.shape.size() - 2] = 1;
@@ -441,7 +442,7 @@ class DequantizedReader final : public ComputedReader {
     }
 
     const std::vector<QuantizedWeight> weights_;
-    const DType dtype_;
+    const std::vector<DType> dtypes_;
     mutable PartsContext parts_;
     const OpenedOnce<WeightValues> opened_;
 };
@@ -493,8 +494,8 @@ Status addWeight(ComputedCatalog& made, const Catalog& source, const QuantizedWe
 }  // namespace
 
 Result<std::unique_ptr<Reader>> dequantizedReader(std::shared_ptr<const Reader> source, std::string directory,
-                                                  std::vector<QuantizedWeight> weights, DType dtype,
-                                                  const StopToken& stop) {
+                                                  std::vector<QuantizedWeight> weights,
+                                                  std::vector<DType> dtypes, const StopToken& stop) {
     const Catalog& catalog = source->catalog();
     ComputedCatalog made(catalog);
     const std::vector<uint32_t> of = quantizedByTensor(catalog, weights);
@@ -502,13 +503,13 @@ Result<std::unique_ptr<Reader>> dequantizedReader(std::shared_ptr<const Reader> 
         if (of[t] == kNone) {
             SHARDSCOPE_TRY(made.addSame(t));
         } else if (weights[of[t]].part(kPayload) == t) {
-            SHARDSCOPE_TRY(addWeight(made, catalog, weights[of[t]], of[t], dtype));
+            SHARDSCOPE_TRY(addWeight(made, catalog, weights[of[t]], of[t], dtypes[of[t]]));
         }
     }
     std::vector<ComputedPlace> places = made.takePlaces();
     return std::unique_ptr<Reader>(
         std::make_unique<DequantizedReader>(std::move(made).finish(), std::move(directory), std::move(source),
-                                            std::move(weights), std::move(places), dtype, stop));
+                                            std::move(weights), std::move(dtypes), std::move(places), stop));
 }
 
 }  // namespace shardscope

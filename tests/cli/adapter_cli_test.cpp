@@ -3,6 +3,8 @@
 #include <QTemporaryDir>
 #include <QTest>
 #include <cmath>
+#include <fstream>
+#include <set>
 
 #include "cli/run_shardscope.h"
 #include "cli/written_model.h"
@@ -66,6 +68,7 @@ Model adapterModel() {
             {kPeft + kWordsName + ".lora_embedding_B", f32({kColumns, kRank}, numbers(kColumns * kRank, 11))},
             {kPeft + "lm_head.weight", f32({kWords, kColumns}, numbers(kWords * kColumns, 12))}};
 }
+const QDir kQuantized(QStringLiteral(SHARDSCOPE_TEST_DATA "/quantized"));
 const QString kWeightsByColumns = QStringLiteral("*_proj.weight:tp=1");
 // Scaled by 2, and by 4 for up_proj.
 const Json kHow = {{"peft_type", "LORA"},
@@ -280,6 +283,51 @@ class AdapterCliTest : public QObject {
         // Chunks are where the source has them.
         COMPARE_JSON(runShardscope({"info", at(row + "out"), "--json"}).json()["chunks"],
                      runShardscope({"info", at(row + "base"), "--json"}).json()["chunks"]);
+    }
+
+    // A quantized base is computed first, as float32 where the adapter changes it: the sum is rounded once.
+    void quantizedBases_data() {
+        QTest::addColumn<QString>("name");
+        for (const QString& name : kQuantized.entryList(QDir::Dirs | QDir::NoDotAndDotDot))
+            QTest::newRow(qPrintable(name)) << name;
+    }
+    void quantizedBases() {
+        QFETCH(QString, name);
+        const QString source = kQuantized.filePath(name), wide = at("wide-" + name), how = "adapter-" + name;
+        const auto run = [](const QString& from, const QString& to, const QStringList& more) {
+            return runShardscope(QStringList{"convert", from, to, "--to", "safetensors", "--json"} + more);
+        };
+        QCOMPARE(run(source, wide, {"--dequantize", "fp32"}).exitCode, 0);
+        Model adapter;
+        std::set<std::string> changed;
+        std::ifstream answers(kQuantized.filePath(name + "/expected.json").toStdString());
+        const Json expected = Json::parse(answers);
+        for (const auto& [weight, answer] : expected.items()) {
+            const auto shape = answer["shape"].get<std::vector<int>>();
+            if (shape.size() != 2 || !weight.ends_with(".weight") || changed.size() > 1) continue;
+            changed.insert(weight);
+            const std::string stem = kPeft + weight.substr(0, weight.size() - 7);
+            adapter[stem + ".lora_A.weight"] = f32({kRank, shape[1]}, numbers(kRank * shape[1], 3));
+            adapter[stem + ".lora_B.weight"] = f32({shape[0], kRank}, numbers(shape[0] * kRank, 4));
+        }
+        if (changed.empty()) QSKIP("it has no matrix of a layer");
+        writeAdapter(how, adapter, {{"peft_type", "LORA"}, {"r", kRank}, {"lora_alpha", 2}});
+        QCOMPARE(run(wide, wide + "-merged", {"--adapter", at(how)}).exitCode, 0);
+        for (const QString dtype : {"fp32", "bf16"}) {
+            const QString out = at(dtype + "-" + name);
+            const Outcome done = run(source, out, {"--dequantize", dtype, "--adapter", at(how)});
+            QVERIFY2(done.exitCode == 0, (done.out + done.err).c_str());
+            QCOMPARE(run(wide + "-merged", out + "-wanted", {"--dtype", "*=" + dtype}).exitCode, 0);
+            const Json made = digests(out), merged = digests(out + "-wanted");
+            for (const auto& [weight, answer] : expected.items())
+                COMPARE_JSON(made[weight],
+                             changed.contains(weight) ? merged[weight] : answer[dtype.toStdString()]);
+        }
+        const Outcome without = run(source, at("never"), {"--adapter", at(how)});
+        QCOMPARE(without.exitCode, 5);
+        const std::string said = without.out + without.err;
+        QVERIFY2(said.find("is quantized (") != std::string::npos, said.c_str());
+        QVERIFY2(said.find("--dequantize bf16 computes") != std::string::npos, said.c_str());
     }
 
     void partsAgreeOnTheAdapter() {

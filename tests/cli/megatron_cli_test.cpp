@@ -5,6 +5,7 @@
 #include <QTest>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <set>
 
@@ -63,6 +64,38 @@ class MegatronCliTest : public QObject {
     }
 
   private slots:
+    // Each tensor-parallel rank has scales of its own. What is not known of them is named, not read without
+    // them.
+    void transformerEngineWeights() {
+        const QString data = QStringLiteral(SHARDSCOPE_TEST_DATA "/transformer_engine/");
+        std::ifstream file((data + "expected.json").toStdString());
+        const json expected = json::parse(file);
+        QCOMPARE(expected.size(), size_t{2});
+        for (const auto& [of, answers] : expected.items()) {
+            const QString source = data + QString::fromStdString(of),
+                          out = place_.filePath("fp8-" + source.right(8));
+            size_t weights = 0;
+            for (const json& share : runShardscope({"info", source, "--json"}).json()["quantized"])
+                weights += share["weights"].get<size_t>();
+            QCOMPARE(weights, answers.size());
+            const QStringList words{"convert",        source,         out,    "--to",  "safetensors",
+                                    "--weights-only", "--dequantize", "fp32", "--json"};
+            // Those that are not known are not dropped in silence.
+            if (of != "ranks") QCOMPARE(runShardscope(words).exitCode, 3);
+            const auto done = runShardscope(words + QStringList{"--skip-damaged"});
+            QVERIFY2(done.exitCode == 0, (done.out + done.err).c_str());
+            const json made =
+                runShardscope({"digest", out, "--algorithm", "sha256", "--json"}).json()["tensors"];
+            for (const auto& [name, answer] : answers.items()) {
+                const std::string full = (of == "ranks" ? "model." : "") + name;
+                COMPARE_JSON(made.value(full, "missing"), answer);
+            }
+        }
+        const json said = runShardscope({"validate", data + "model.pt", "--json"}).json();
+        for (const char* why : {"NVFP4Tensor of Transformer Engine", "in an order for its kernels"})
+            QVERIFY2(said.dump().find(why) != std::string::npos, said.dump().c_str());
+    }
+
     // With the recipe of its family, a checkpoint becomes the tensors of the Hugging Face model that it was
     // made from, without being told anything else.
     void huggingFace_data() {

@@ -93,6 +93,13 @@ CASES = {
     "experts_in_out": (gpt_oss, {**EXPERTS, "target_parameters": ["experts.gate_up_proj", "experts.down_proj", "gate_up_proj_bias", "router.weight"]}),
     "experts_of_llama4": (llama4, EXPERTS),
     "bias": (gpt2, {"r": 4, "lora_alpha": 8, "target_modules": ["c_attn"], "fan_in_fan_out": True, "bias": "lora_only"}),
+    # Several of these together.
+    "layers": (llama, {"r": 4, "lora_alpha": 6, "target_modules": ["q_proj", "up_proj"], "layers_to_transform": [1], "layers_pattern": "layers", "use_rslora": True,
+                       "rank_pattern": {"up_proj": 7}, "modules_to_save": ["embed_tokens"]}),
+    "dora_patterns": (llama, {"r": 8, "lora_alpha": 16, "target_modules": ALL, "use_dora": True, "use_rslora": True, "rank_pattern": {"q_proj": 4, "layers.1.mlp.up_proj": 3},
+                              "alpha_pattern": {"down_proj": 5}, "modules_to_save": ["lm_head"]}),
+    "conv1d_patterns": (gpt2, {"r": 4, "lora_alpha": 8, "target_modules": ["c_attn", "c_proj", "wte"], "fan_in_fan_out": True, "use_rslora": True,
+                               "rank_pattern": {r"h\.0\.attn\.c_proj": 2}, "modules_to_save": ["ln_f"]}),
 }
 
 

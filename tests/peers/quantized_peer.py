@@ -1,6 +1,7 @@
 """Quantized weights as the tensors that they stand for (--dequantize), bit for bit as their own libraries compute
 them: transformers, compressed-tensors, Model Optimizer, bitsandbytes, torchao. GPTQ's and AWQ's kernels are for GPUs: they are
 compared with the formulas of GPTQModel (nn_modules/qlinear/__init__.py) and AutoAWQ (utils/packing_utils.py).
+With an adapter (--adapter) they are what peft makes of the library's float32 weights, rounded once.
 
 quantized_peer.py --write DIRECTORY writes small cases with the libraries' answers as digests: tests/data/quantized."""
 import hashlib
@@ -21,6 +22,7 @@ from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_in
 from compressed_tensors.entrypoints.convert.converters.fp8block_dequantizer import FP8BlockDequantizer
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from modelopt.torch.quantization.qtensor import FP8QTensor, NVFP4QTensor
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from torchao.prototype.safetensors.safetensors_support import flatten_tensor_state_dict
 from torchao.quantization import (
@@ -318,6 +320,46 @@ def write(place):
     return 0
 
 
+def adapted(expected, adapter):
+    """Every other matrix as a layer with a trained LoRA, which is saved: its weights after peft's own merge, in float32."""
+    names = [key for key, answers in expected.items() if key.endswith(".weight") and answers["fp32"].ndim == 2 and answers["fp32"].isfinite().all()][::2]
+    root = torch.nn.Module()
+    for name in names:
+        *path, last = name.removesuffix(".weight").split(".")
+        inner = root
+        for part in path:
+            inner = inner._modules.setdefault(part, torch.nn.Module())
+        weight = expected[name]["fp32"]
+        inner.add_module(last, torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False))
+        inner._modules[last].weight.data = weight.clone()
+    if not names:
+        return {}
+    tuned = get_peft_model(root, LoraConfig(r=4, lora_alpha=6, target_modules=[name.removesuffix(".weight") for name in names]))
+    with torch.no_grad():
+        for name, tensor in tuned.named_parameters():
+            if "lora_" in name:
+                tensor.copy_(torch.randn_like(tensor) * 0.3)
+    tuned.save_pretrained(adapter)
+    return tuned.merge_and_unload().state_dict()
+
+
+def merges(name, model, place, expected):
+    failed, adapter = 0, os.path.join(place, "adapter")
+    merged = adapted(expected, adapter)
+    for word, dtype in DTYPES.items() if merged else ():
+        out = os.path.join(place, word + "-merged")
+        shardscope("convert", model, out, "--to", "safetensors", "--dequantize", word, "--adapter", adapter)
+        made = load_file(os.path.join(out, "model.safetensors"))
+        for key, answers in expected.items():
+            want = merged[key].to(dtype) if key in merged else answers[word]
+            nan = torch.isnan(want)
+            if not torch.equal(nan, torch.isnan(made[key])) or ((bits(made[key]) != bits(want)) & ~nan).any():
+                print("%s %s %s: not what peft merges" % (name, key, word))
+                failed += 1
+    print("%s: an adapter for %d of %d weights" % (name[5:], len(merged), len(expected)))
+    return failed
+
+
 def main():
     if SMALL:
         return write(sys.argv[sys.argv.index("--write") + 1])
@@ -354,6 +396,7 @@ def main():
                         print("%s %s %s: %d of %d differ, first at %s: %r, not %r" % (
                             name, key, word, differs.sum(), want.numel(), at, got[tuple(at)].item(), want[tuple(at)].item()))
                         failed += 1
+            failed += merges(name, model, place, expected)
         print("%s: %d weights in %d dtypes" % (name[5:], len(expected), len(DTYPES)))
     return 1 if failed else 0
 

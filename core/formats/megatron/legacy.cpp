@@ -13,6 +13,7 @@
 #include "base/rule.h"
 #include "base/units.h"
 #include "encoding/flat_yaml.h"
+#include "encoding/torch_scaled.h"
 #include "model/paths.h"
 
 namespace shardscope::megatron {
@@ -383,8 +384,62 @@ void LegacyOpener::addObject(const RankFiles& rank, Path path, const Value& valu
     objects_.push_back({std::move(path), std::move(ofRank), rank.model, rank.rank, &values_.back(), when});
 }
 
+// The parameter of 8 bits whose scales this one holds; null = it is another one.
+const LegacyOpener::Parameter* LegacyOpener::scaledBy(const Parameter& parameter) {
+    constexpr std::string_view kSuffix = torch_save::kScaleSuffix;
+    if (!parameter.name.ends_with(kSuffix)) return nullptr;
+    const auto found = byName_.find(parameter.name.substr(0, parameter.name.size() - kSuffix.size()));
+    if (found == byName_.end()) return nullptr;
+    const Parameter& values = parameters_[found->second];
+    return stored(values.shards[0]).dtype == DType::float8E4M3FN ? &values : nullptr;
+}
+
+// Each rank has the scales of its own shard: one for all of it, or those of its blocks.
+void LegacyOpener::addScales(const Parameter& scales, const Parameter& values) {
+    const Dims local = stored(values.shards[0]).shape, held = stored(scales.shards[0]).shape;
+    const DType dtype = stored(scales.shards[0]).dtype;
+    const bool one = elementCount(held) == 1;
+    const auto axis = static_cast<size_t>(values.axis);
+    const auto wrong = [&](std::string_view what) {
+        assembly_.wrong(fmt::format("the scales {} of ranks {} {} of its values", formatDims(held), what,
+                                    formatDims(local)),
+                        contents(scales.shards[0].rank->model).name, "model." + scales.name,
+                        Note::Lacks::anything);
+    };
+    if (values.grouped ||
+        (!one && (held.size() != local.size() || held[axis] < 1 || local[axis] % held[axis] != 0)))
+        return wrong("are not those of whole blocks of the shards");
+    for (const Shard& shard : scales.shards) {
+        if (stored(shard).shape != held || stored(shard).dtype != dtype)
+            return wrong("differ in shape beside");
+        std::vector<CutBox> boxes = boxesOf(values, local, *shard.rank);
+        const int64_t block = one ? boxes.front().lengths[axis] : local[axis] / held[axis];
+        Dims whole = one ? Dims(local.size(), 1) : held;
+        whole[axis] = values.whole[axis] / std::max<int64_t>(block, 1);
+        for (CutBox& box : boxes) {
+            const int64_t from = one ? 0 : box.from[axis], at = box.offsets[axis], length = box.lengths[axis];
+            if (block < 1 || from % block != 0 || at % block != 0 || length % block != 0 ||
+                (one && length != block))
+                return wrong("are not those of whole blocks of the shards");
+            box = {Dims(local.size(), 0), Dims(local.size(), 0), whole};
+            box.from[axis] = from / block;
+            box.offsets[axis] = at / block;
+            box.lengths[axis] = length / block;
+        }
+        const auto start = one ? std::optional<int64_t>(0) : std::nullopt;
+        assembly_.addBoxes(scales.path, dtype, whole, Role::parameter,
+                           {shard.rank->rank, StoredPart::whole(shard.rank->model, shard.tensor), {}, {}, {}},
+                           std::move(boxes), start);
+    }
+}
+
 void LegacyOpener::addModel() {
     for (Parameter& parameter : parameters_) {
+        const Parameter* const values = scaledBy(parameter);
+        if (values && values->cut && values->cut != Cut::none && values->degree > 1) {
+            addScales(parameter, *values);
+            continue;
+        }
         choosePlacement(parameter);
         if (!parameter.cut) {
             assembly_.wrong("its size overflows", {}, "model." + parameter.name, Note::Lacks::anything);

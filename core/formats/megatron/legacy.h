@@ -86,6 +86,8 @@ class LegacyOpener {
     const StoredTensor& stored(const Shard& shard) {
         return contents(shard.rank->model).tensors[shard.tensor];
     }
+    const Parameter* scaledBy(const Parameter& parameter);
+    void addScales(const Parameter& scales, const Parameter& values);
     void addModel();
     void addShard(const Parameter& parameter, const Path& path, DType dtype, const Dims& local, Role role,
                   uint32_t file, uint32_t tensor, const RankFiles& rank);

@@ -71,7 +71,8 @@ std::vector<LegacyOpener::RankParameter> LegacyOpener::parametersOf(const RankFi
         if (tensor == kNone) return;
         const std::string name = globalName(rank, v, local);
         const StoredTensor& from = contents(rank.model).tensors[tensor];
-        if (!dtypeIsFloat(from.dtype) || name.ends_with("expert_bias") || name.ends_with("_extra_state"))
+        if (!dtypeIsFloat(from.dtype) || name.ends_with("expert_bias") || name.ends_with("_extra_state") ||
+            scaledBy(parameters_[byName_.at(name)]))
             return;
         RankParameter parameter;
         parameter.parameter = byName_.at(name);
