@@ -75,7 +75,8 @@ class MegatronCliTest : public QObject {
             const QString source = data + QString::fromStdString(of),
                           out = place_.filePath("fp8-" + source.right(8));
             size_t weights = 0;
-            for (const json& share : runShardscope({"info", source, "--json"}).json()["quantized"])
+            const json info = runShardscope({"info", source, "--json"}).json();
+            for (const json& share : info["quantized"])
                 weights += share["weights"].get<size_t>();
             QCOMPARE(weights, answers.size());
             const QStringList words{"convert",        source,         out,    "--to",  "safetensors",
