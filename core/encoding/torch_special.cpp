@@ -318,8 +318,11 @@ Status withoutPadding(const ScaledLayout& layout, const TorchTensor& values, Tor
     if (layout.blockRows == 0) {
         if (elementCount(scales.shape) == 1) return {};
     } else if (values.shape.size() == 2 && scales.shape.size() == 2) {
-        const Dims needed{(values.shape[0] + layout.blockRows - 1) / layout.blockRows,
-                          (values.shape[1] + layout.blockColumns - 1) / layout.blockColumns};
+        const auto blocks = [](int64_t length, int64_t block) {
+            return length / block + (length % block != 0 ? 1 : 0);
+        };
+        const Dims needed{blocks(values.shape[0], layout.blockRows),
+                          blocks(values.shape[1], layout.blockColumns)};
         if (needed[0] <= scales.shape[0] && needed[1] <= scales.shape[1]) {
             scales.shape = needed;
             return {};
