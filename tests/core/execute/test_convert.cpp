@@ -193,7 +193,7 @@ class TestConvert : public QObject {
             {
                 Room room;
                 faulty->after = [&](Op op) {
-                    if (op == Op::write && faulty->count(Op::write) == 30) room.stop.requestStop();
+                    if (op == Op::write && faulty->count(Op::write) >= 30) room.stop.requestStop();
                 };
                 (void)runConversion(job.job, room.resources());
             }
@@ -600,7 +600,7 @@ class TestConvert : public QObject {
         {
             Room room;
             faulty->after = [&](Op op) {
-                if (op == Op::write && faulty->count(Op::write) == 6) room.stop.requestStop();
+                if (op == Op::write && faulty->count(Op::write) >= 6) room.stop.requestStop();
             };
             auto report = runConversion(job.job, room.resources());
             QCOMPARE(report.error().code, ErrorCode::cancelled);
@@ -632,7 +632,7 @@ class TestConvert : public QObject {
         {
             Room room;
             faulty->after = [&](Op op) {
-                if (op == Op::write && faulty->count(Op::write) == 6) room.stop.requestStop();
+                if (op == Op::write && faulty->count(Op::write) >= 6) room.stop.requestStop();
             };
             QCOMPARE(runConversion(job.job, room.resources()).error().code, ErrorCode::cancelled);
         }
@@ -678,7 +678,7 @@ class TestConvert : public QObject {
             {
                 Room room;
                 faulty->after = [&](Op op) {
-                    if (op == Op::write && faulty->count(Op::write) == 8) room.stop.requestStop();
+                    if (op == Op::write && faulty->count(Op::write) >= 8) room.stop.requestStop();
                 };
                 QCOMPARE(run(room.resources()).error().code, ErrorCode::cancelled);
             }
