@@ -12,6 +12,7 @@
 #include "engine/masters.h"
 #include "execute/executor.h"
 #include "expectation/copied_files.h"
+#include "formats/step_part.h"
 
 namespace shardscope {
 
@@ -25,13 +26,53 @@ constexpr size_t kMostFiles = 4096;
 constexpr size_t kMostTold = 100;
 constexpr uint64_t kMemory = uint64_t{64} << 20;
 
+// Some elements of a chunk.
+class ValueSamples {
+  public:
+    ValueSamples(const Reader& reader, const StopToken& stop)
+        : reader_(reader), memory_(kMemory), resources_{&sharedPool(), &memory_, nullptr, stop, {}} {}
+
+    std::vector<float> of(TensorId tensor, const Box& box) const {
+        const auto bytes = readRegion(reader_, tensor, box, kElements * 8, resources_);
+        const DType dtype = reader_.catalog().dtype(tensor);
+        if (!bytes.ok() || !castSupported(dtype, DType::float32)) return {};
+        std::vector<float> values(static_cast<size_t>(elementCount(box.lengths)));
+        castElements(dtype, bytes->data(), DType::float32, reinterpret_cast<std::byte*>(values.data()),
+                     values.size());
+        return values;
+    }
+
+  private:
+    const Reader& reader_;
+    MemoryBudget memory_;
+    const Resources resources_;
+};
+
+// Elements at the beginning of a chunk: of its first whole rows, else the end of one.
+Box beginningOf(const ChunkInfo& chunk) {
+    const size_t dims = chunk.lengths.size();
+    Box box{Dims(chunk.offsets.begin(), chunk.offsets.end()), Dims(dims, 1)};
+    if (dims == 0) return box;
+    const int64_t row = chunk.lengths[dims - 1];
+    int64_t from = chunk.flat ? chunk.flat->start : 0;
+    const int64_t to = from + chunk.elements();
+    int64_t width = std::min(row - from % row, to - from), height = 1;
+    if (const int64_t first = (from + row - 1) / row; (first + 1) * row <= to && dims > 1) {
+        from = first * row;
+        width = row;
+        height = std::min(to / row - first, chunk.lengths[dims - 2] - first % chunk.lengths[dims - 2]);
+    }
+    box.lengths[dims - 1] = std::min(width, kElements);
+    if (dims > 1) box.lengths[dims - 2] = std::clamp<int64_t>(kElements / box.lengths[dims - 1], 1, height);
+    for (size_t d = dims; d-- > 0; from /= chunk.lengths[d])
+        box.offsets[d] += from % chunk.lengths[d];
+    return box;
+}
+
 class MasterAgreement {
   public:
     MasterAgreement(const Reader& reader, const StopToken& stop)
-        : reader_(reader),
-          catalog_(reader.catalog()),
-          memory_(kMemory),
-          resources_{&sharedPool(), &memory_, nullptr, stop, {}} {}
+        : catalog_(reader.catalog()), stop_(stop), values_(reader, stop) {}
 
     Result<std::vector<Note>> notes() && {
         const std::vector<TensorId> masters = mastersOf(catalog_);
@@ -46,7 +87,7 @@ class MasterAgreement {
         std::vector<Seen*> files;
         for (auto& [file, seen] : files_)
             files.push_back(&seen);
-        SHARDSCOPE_TRY(resources_.pool->parallelFor(files.size(), resources_.stop, [&](size_t f) {
+        SHARDSCOPE_TRY(sharedPool().parallelFor(files.size(), stop_, [&](size_t f) {
             look(*files[f]);
             return Status();
         }));
@@ -105,31 +146,9 @@ class MasterAgreement {
         }
     }
 
-    // Elements at the beginning of a chunk: of its first whole rows, else the end of one.
-    static Box beginningOf(const ChunkInfo& chunk) {
-        const size_t dims = chunk.lengths.size();
-        Box box{Dims(chunk.offsets.begin(), chunk.offsets.end()), Dims(dims, 1)};
-        if (dims == 0) return box;
-        const int64_t row = chunk.lengths[dims - 1];
-        int64_t from = chunk.flat ? chunk.flat->start : 0;
-        const int64_t to = from + chunk.elements();
-        int64_t width = std::min(row - from % row, to - from), height = 1;
-        if (const int64_t first = (from + row - 1) / row; (first + 1) * row <= to && dims > 1) {
-            from = first * row;
-            width = row;
-            height = std::min(to / row - first, chunk.lengths[dims - 2] - first % chunk.lengths[dims - 2]);
-        }
-        box.lengths[dims - 1] = std::min(width, kElements);
-        if (dims > 1)
-            box.lengths[dims - 2] = std::clamp<int64_t>(kElements / box.lengths[dims - 1], 1, height);
-        for (size_t d = dims; d-- > 0; from /= chunk.lengths[d])
-            box.offsets[d] += from % chunk.lengths[d];
-        return box;
-    }
-
     // Whether most of the weights have nothing to do with the masters; nullopt where that cannot be said.
     std::optional<bool> differ(TensorId weight, TensorId master, const Box& box) const {
-        const auto one = valuesOf(weight, box), two = valuesOf(master, box);
+        const auto one = values_.of(weight, box), two = values_.of(master, box);
         if (one.empty() || one.size() != two.size()) return std::nullopt;
         int64_t counted = 0, strange = 0;
         for (size_t i = 0; i < one.size(); ++i) {
@@ -143,24 +162,159 @@ class MasterAgreement {
         return 2 * strange > counted;
     }
 
-    std::vector<float> valuesOf(TensorId tensor, const Box& box) const {
-        const auto bytes = readRegion(reader_, tensor, box, kElements * 8, resources_);
-        const DType dtype = catalog_.dtype(tensor);
-        if (!bytes.ok() || !castSupported(dtype, DType::float32)) return {};
-        std::vector<float> values(static_cast<size_t>(elementCount(box.lengths)));
-        castElements(dtype, bytes->data(), DType::float32, reinterpret_cast<std::byte*>(values.data()),
-                     values.size());
-        return values;
-    }
-
-    const Reader& reader_;
     const Catalog& catalog_;
-    MemoryBudget memory_;
-    const Resources resources_;
+    const StopToken& stop_;
+    const ValueSamples values_;
     std::map<FileId, Seen> files_;
 };
 
+// Weights change little from step to step. A file whose weights are unlike those of its own ranks in an
+// earlier step, and like those of another file there, was exchanged with it.
+class ExchangedSince {
+  public:
+    ExchangedSince(const Reader& reader, const Reader& earlier, const StopToken& stop)
+        : catalog_(reader.catalog()),
+          earlier_(earlier.catalog()),
+          stop_(stop),
+          values_(reader, stop),
+          earlierValues_(earlier, stop) {}
+
+    Result<std::vector<Note>> notes(const std::string& step) && {
+        std::vector<Family> families = familiesOf(catalog_);
+        addPieces(families);
+        std::vector<Note> notes;
+        for (Family& family : families) {
+            SHARDSCOPE_TRY(sharedPool().parallelFor(family.size(), stop_, [&](size_t f) {
+                findStrange(family[f]);
+                return Status();
+            }));
+            size_t looks = 0;
+            for (const File& file : family) {
+                if (file.strange.size() < 2 || 2 * file.strange.size() < file.samples) continue;
+                for (const File& other : family) {
+                    SHARDSCOPE_TRY(stop_.poll());
+                    if (&other == &file || ++looks > kMostFiles || !holdsThatOf(file, other)) continue;
+                    if (notes.size() < kMostTold) notes.push_back(noteOf(file, other, step));
+                    break;
+                }
+            }
+        }
+        return notes;
+    }
+
+    struct File {
+        FileId id = kNone;
+        std::vector<ChunkId> pieces = {};  // of weights, in the order of the catalog
+        size_t samples = 0;
+        std::map<size_t, std::vector<float>> strange =
+            {};  // pieces that are unlike themselves in the earlier step
+    };
+    using Family = std::vector<File>;  // files that can be taken for each other
+
+    static std::vector<Family> familiesOf(const Catalog& catalog) {
+        std::map<std::pair<uint64_t, std::string>, Family> bySize;
+        for (FileId f = 0; f < catalog.files().size(); ++f) {
+            const FileInfo& file = catalog.files()[f];
+            if (!file.metadata && file.referenced && file.state == FileInfo::State::present && f < kMostFiles)
+                bySize[{file.size, withoutNumbers(file.path)}].push_back({f});
+        }
+        std::vector<Family> families;
+        for (auto& [key, family] : bySize)
+            if (family.size() > 1) families.push_back(std::move(family));
+        return families;
+    }
+
+  private:
+    void addPieces(std::vector<Family>& families) const {
+        std::map<FileId, File*> files;
+        for (Family& family : families)
+            for (File& file : family)
+                files[file.id] = &file;
+        for (ChunkId c = 0; c < catalog_.chunkCount(); ++c) {
+            const ChunkInfo chunk = catalog_.chunk(c);
+            const auto at = files.find(chunk.file);
+            if (at == files.end() || catalog_.role(chunk.tensor) != Role::parameter ||
+                catalog_.special(chunk.tensor) != kNone || chunk.elements() < kFewestElements)
+                continue;
+            if (at->second->pieces.size() < kMostTries) at->second->pieces.push_back(c);
+        }
+    }
+
+    std::vector<float> earlierValues(ChunkId c) const {
+        const ChunkInfo chunk = catalog_.chunk(c);
+        const TensorId t = earlier_.find(catalog_.name(chunk.tensor));
+        if (t == kNone || !std::ranges::equal(earlier_.shape(t), catalog_.shape(chunk.tensor))) return {};
+        return earlierValues_.of(t, beginningOf(chunk));
+    }
+
+    // 0 = the same, about 1 = nothing to do with each other; nullopt where one is zero.
+    static std::optional<double> distance(const std::vector<float>& a, const std::vector<float>& b) {
+        if (a.empty() || a.size() != b.size()) return std::nullopt;
+        double apart = 0, one = 0, two = 0;
+        for (size_t i = 0; i < a.size(); ++i) {
+            const double x = a[i], y = b[i];
+            apart += (x - y) * (x - y);
+            one += x * x;
+            two += y * y;
+        }
+        if (!std::isfinite(apart) || one == 0 || two == 0) return std::nullopt;
+        return apart / (one + two);
+    }
+
+    void findStrange(File& file) const {
+        for (size_t p = 0; p < file.pieces.size() && file.samples < kSamples; ++p) {
+            const ChunkInfo chunk = catalog_.chunk(file.pieces[p]);
+            auto now = values_.of(chunk.tensor, beginningOf(chunk));
+            const auto apart = distance(now, earlierValues(chunk.id));
+            if (!apart) continue;
+            ++file.samples;
+            if (*apart > 0.5) file.strange.emplace(p, std::move(now));
+        }
+    }
+
+    bool holdsThatOf(const File& file, const File& other) const {
+        size_t like = 0;
+        for (const auto& [p, now] : file.strange) {
+            if (p >= other.pieces.size()) return false;
+            const auto apart = distance(now, earlierValues(other.pieces[p]));
+            like += apart && *apart < 0.1;
+        }
+        return like > 1 && 2 * like > file.strange.size();
+    }
+
+    Note noteOf(const File& file, const File& other, const std::string& step) const {
+        const auto shown = [&](const File& one) {
+            return printable(catalog_.files()[one.id].path, kNameInMessage);
+        };
+        Note note;
+        note.rule = rule::metaInconsistent;
+        note.severity = Severity::error;
+        note.lacks = Note::Lacks::anything;
+        note.file = catalog_.files()[file.id].path;
+        note.tensor = catalog_.name(catalog_.tensorOf(file.pieces[file.strange.begin()->first]));
+        note.message = fmt::format(
+            "the weights in '{}' are near to those that '{}' has in '{}', and far from its own there: the "
+            "files were "
+            "exchanged",
+            shown(file), shown(other), printable(step, kNameInMessage));
+        return note;
+    }
+
+    const Catalog &catalog_, &earlier_;
+    const StopToken& stop_;
+    const ValueSamples values_, earlierValues_;
+};
+
 }  // namespace
+
+bool mayBeExchanged(const Catalog& catalog) {
+    return !ExchangedSince::familiesOf(catalog).empty();
+}
+
+Result<std::vector<Note>> exchangedSinceNotes(const Reader& reader, const Reader& earlier,
+                                              const std::string& step, const StopToken& stop) {
+    return ExchangedSince(reader, earlier, stop).notes(step);
+}
 
 Result<std::vector<Note>> exchangedFileNotes(const Checkpoint& checkpoint, const StopToken& stop) {
     ExchangedFiles& kept = *checkpoint.exchanged;

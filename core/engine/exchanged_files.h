@@ -23,4 +23,11 @@ struct ExchangedFiles {
 // thousands of files, once for a checkpoint. Errors: cancelled.
 Result<std::vector<Note>> exchangedFileNotes(const Checkpoint& checkpoint, const StopToken& stop);
 
+// Files whose weights are near to those of another file of their kind and size in an earlier step, and far
+// from their own there. Which of the two steps is wrong one earlier step cannot tell. Reads some thousand
+// elements of each file. Errors: cancelled.
+bool mayBeExchanged(const Catalog& catalog);  // there are such files
+Result<std::vector<Note>> exchangedSinceNotes(const Reader& reader, const Reader& earlier,
+                                              const std::string& step, const StopToken& stop);
+
 }  // namespace shardscope

@@ -8,6 +8,7 @@
 
 #include "base/rule.h"
 #include "base/text.h"
+#include "engine/exchanged_files.h"
 #include "engine/run_directory.h"
 #include "engine/surroundings.h"
 #include "expectation/lacking.h"
@@ -52,6 +53,7 @@ class RunHistory {
             SHARDSCOPE_TRY(addEarlier(*older));
         }
         if (!at->file) SHARDSCOPE_TRY(addFiles());
+        SHARDSCOPE_TRY(addExchanged());
         SHARDSCOPE_TRY(addTensors());
         return std::move(notes_);
     }
@@ -175,16 +177,51 @@ class RunHistory {
             }
             auto notes = lostTensorNotes(ask_.checkpoint.catalog(), checkpoint->catalog(), one.contents.name);
             if (opened++ > 0)
-                std::erase_if(lost, [&](const Note& note) {
-                    return std::ranges::none_of(
-                        notes, [&](const Note& other) { return other.tensor == note.tensor; });
-                });
+                keepOnly(lost, notes, &Note::tensor);
             else
                 lost = std::move(notes);
             if (lost.empty()) return {};
         }
         append(std::move(lost));
         return {};
+    }
+
+    // What the second earlier step does not say, too, is wrong in the first one.
+    Status addExchanged() {
+        // Elsewhere each look at a file is a request.
+        const ValidateLevel from = ask_.checkpoint.fileSystem ? ValidateLevel::values : ValidateLevel::files;
+        if (ask_.level < from || !mayBeExchanged(ask_.checkpoint.catalog())) return {};
+        std::vector<Note> exchanged;
+        size_t opened = 0;
+        for (const StepOnDisk& one : earlier_) {
+            if (opened == kMostOpened) break;
+            const auto earlier = open(one.contents.name);
+            if (!earlier.ok()) {
+                if (earlier.error().code == ErrorCode::cancelled) return earlier.error();
+                continue;
+            }
+            SHARDSCOPE_ASSIGN(auto notes, exchangedSinceNotes(*ask_.checkpoint.reader, *earlier->reader,
+                                                              one.contents.name, ask_.resources.stop));
+            if (opened++ == 0)
+                exchanged = std::move(notes);
+            else
+                keepOnly(exchanged, notes, &Note::file);
+            if (exchanged.empty()) return {};
+        }
+        for (Note& note : exchanged) {
+            if (opened > 1) continue;
+            note.severity = Severity::warning;
+            note.lacks = Note::Lacks::nothing;
+            note.message += ", here or there";
+        }
+        append(std::move(exchanged));
+        return {};
+    }
+
+    static void keepOnly(std::vector<Note>& notes, const std::vector<Note>& others, std::string Note::*what) {
+        std::erase_if(notes, [&](const Note& note) {
+            return std::ranges::none_of(others, [&](const Note& other) { return other.*what == note.*what; });
+        });
     }
 
     bool worthOpening(const StepContents& earlier) const {

@@ -1,6 +1,7 @@
 // What is said, and what is not converted, where a file of a checkpoint is cut, empty, lost or copied.
 #include <QTemporaryDir>
 #include <QTest>
+#include <cmath>
 #include <set>
 
 #include "cli/genuine_checks.h"
@@ -309,6 +310,43 @@ class FileDamageCliTest : public QObject {
         QCOMPARE(verdictOf(first, second).exitCode, 0);
         const Outcome exchanged = verdictOf(second, first);
         QVERIFY2(!findingOf(exchanged.json(), "state.differs", "exp_avg_sq").empty(), exchanged.out.c_str());
+    }
+    // Nothing in a DCP file says whose it is; the steps before it do.
+    void exchangedSinceEarlierSteps() {
+        const auto step = [&](int number) { return at("run/step-%1").arg(number); };
+        const auto exchange = [&](int number) {
+            const QString first = step(number) + "/__0_0.distcp", second = step(number) + "/__1_0.distcp";
+            QVERIFY(QFile::rename(first, at("first")) && QFile::rename(second, first) &&
+                    QFile::rename(at("first"), second));
+        };
+        const auto found = [&](int number) {
+            return !findingOf(validate(step(number)).json(), "meta.inconsistent", "exchanged").empty();
+        };
+        QVERIFY(QDir().mkpath(at("run")));
+        for (int number = 1; number <= 4; ++number) {
+            std::map<std::string, Stored> model;
+            for (const char* name : {"a", "b", "c"}) {
+                std::vector<float> values;
+                for (int i = 0; i < 512; ++i)
+                    values.push_back(std::sin(float(i * i * (1 + name[0] % 7))) + 0.01F * float(number));
+                model[name] = {"F32", {32, 16}, floats(values)};
+            }
+            writeModel(at("model"), model, {});
+            const Outcome written = runShardscope(
+                {"convert", at("model"), step(number), "--to", "dcp", "--mesh", "tp=2", "--shard", "*:tp=0"});
+            QVERIFY2(written.exitCode == 0, written.err.c_str());
+        }
+        for (int number = 1; number <= 4; ++number)
+            QCOMPARE(validate(step(number)).exitCode, 0);
+        exchange(3);
+        QVERIFY(found(3));
+        QCOMPARE(validate(step(3)).exitCode, 1);
+        QVERIFY(!found(4));  // step 2 agrees with it
+        exchange(3);
+        exchange(2);  // one of two, whichever it is
+        QVERIFY(found(2));
+        COMPARE_JSON(validate(step(2)).json()["verdict"], json("care"));
+        QVERIFY(!found(3));
     }
     // Without metadata.pkl nothing says that rank 0 holds all of an item.
     void itemsWithoutMetadata() {

@@ -30,6 +30,7 @@ Probe probe(const Source& source) {
     const Probe kIndex{Probe::Match::certain, "has an index and files numbered without a total"};
     const Probe kOptimizer{Probe::Match::certain, "has an index of an optimizer"};
     const Probe kWhole{Probe::Match::certain, "has an optimizer in one file"};
+    const Probe kShards{Probe::Match::certain, "has numbered files of ColossalAI, and no index"};
     bool numbered = false, modelIndex = false;
     for (const DirectoryEntry& entry : source.entries) {
         if (entry.kind != DirectoryEntry::Kind::file) continue;
@@ -41,6 +42,10 @@ Probe probe(const Source& source) {
         if (!found && kind == IndexKind::none && isWholeOptimizer(entry.name)) found = &kWhole;
     }
     if (!found && modelIndex && numbered) found = &kIndex;
+    const auto listed = [](const DirectoryEntry& entry) {
+        return entry.kind == DirectoryEntry::Kind::file && indexOfShard(entry.name) != IndexKind::none;
+    };
+    if (!found && std::ranges::any_of(source.entries, listed)) found = &kShards;
     return found ? *found : Probe{};
 }
 

@@ -2,6 +2,7 @@
 // the integer ids of their parameters.
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -57,6 +58,7 @@ class GatheredOpener {
         for (const std::string& index : indexes)
             SHARDSCOPE_TRY(readIndex(index));
         if (!hasModel_ && source_.entry.empty()) SHARDSCOPE_TRY(addWholeModel());
+        if (source_.entry.empty()) SHARDSCOPE_TRY(addUnlisted());
         for (const std::string& whole : wholes) {
             SHARDSCOPE_ASSIGN(const uint32_t file, assembly_.addFile(whole, kNone));
             if (file != kNone) SHARDSCOPE_TRY(addStates(file, false));
@@ -157,11 +159,45 @@ class GatheredOpener {
         for (const char* name : {"pytorch_model.bin", "model.safetensors"}) {
             if (!source_.hasFile(name)) continue;
             SHARDSCOPE_ASSIGN(const uint32_t file, assembly_.addFile(name, kNone));
-            for (uint32_t t = 0; t < contents(file).tensors.size(); ++t) {
-                if (contents(file).tensors[t].special == kNone) addModelTensor(file, t);
-            }
-            assembly_.addObjects(file, {}, 0);
+            addModelFile(file);
             return {};
+        }
+        return {};
+    }
+
+    void addModelFile(uint32_t file) {
+        for (uint32_t t = 0; t < contents(file).tensors.size(); ++t) {
+            if (contents(file).tensors[t].special == kNone) addModelTensor(file, t);
+        }
+        assembly_.addObjects(file, {}, 0);
+    }
+
+    // Numbered files whose index, which is written last, is not here.
+    Status addUnlisted() {
+        for (const DirectoryEntry& entry : source_.entries) {
+            const IndexKind kind =
+                entry.kind == DirectoryEntry::Kind::file ? indexOfShard(entry.name) : IndexKind::none;
+            const bool optimizer = kind == IndexKind::optimizer;
+            if (kind == IndexKind::none || (optimizer ? hasOptimizer_ : hasModel_)) continue;
+            SHARDSCOPE_ASSIGN(const uint32_t file, assembly_.addFile(entry.name, kNone));
+            if (!std::exchange(optimizer ? notedOptimizer_ : notedModel_, true)) {
+                Note note;
+                note.rule = rule::fileMissing;
+                note.severity = Severity::error;
+                note.lacks = optimizer ? Note::Lacks::optimizerState : Note::Lacks::anything;
+                note.file = entry.name;
+                note.message = fmt::format(
+                    "the index of these files is not here: ColossalAI writes it last and needs it to load, "
+                    "and "
+                    "nothing else tells whether all files of the {} are here",
+                    optimizer ? "optimizer" : "model");
+                assembly_.builder().addNote(std::move(note));
+            }
+            if (file == kNone) continue;
+            if (optimizer)
+                SHARDSCOPE_TRY(addStates(file, true));
+            else
+                addModelFile(file);
         }
         return {};
     }
@@ -296,6 +332,7 @@ class GatheredOpener {
     TensorAssembly assembly_;
     std::set<std::string> ids_;  // of parameters whose states were found
     bool hasModel_ = false, hasOptimizer_ = false, notedPickled_ = false;
+    bool notedModel_ = false, notedOptimizer_ = false;  // their index
 };
 
 }  // namespace

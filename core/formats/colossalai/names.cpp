@@ -75,6 +75,12 @@ bool isNumberedShard(std::string_view name) {
                                [&](std::string_view start) { return stem.starts_with(start); });
 }
 
+IndexKind indexOfShard(std::string_view name) {
+    if (!isNumberedShard(name)) return IndexKind::none;
+    if (name.starts_with("pytorch_optim") || name.starts_with("optimizer")) return IndexKind::optimizer;
+    return name.find("-stage-") != name.npos ? IndexKind::model : IndexKind::none;
+}
+
 bool isWholeOptimizer(std::string_view name) {
     return name == "pytorch_optim.bin" || name == "optimizer.safetensors" ||
            (name.starts_with("pytorch_optim.") && name.ends_with(".bin")) ||

@@ -23,6 +23,8 @@ IndexKind indexKind(std::string_view name);
 // "model-00001.safetensors", "pytorch_model-stage-00001-shard-00002.bin": numbered, but without the total
 // that Hugging Face adds.
 bool isNumberedShard(std::string_view name);
+// The index that lists such a file, where the name tells that ColossalAI wrote it; else none.
+IndexKind indexOfShard(std::string_view name);
 // "pytorch_optim.bin", "optimizer.safetensors", "pytorch_optim.ema.bin".
 bool isWholeOptimizer(std::string_view name);
 

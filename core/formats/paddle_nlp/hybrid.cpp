@@ -673,6 +673,20 @@ class HybridOpener {
                                                                     : "sharding stage 1 V1 or stage 2";
     }
 
+    // With masters the files of weights are empty on purpose, and all is in the optimizer's.
+    void noteNothing() {
+        size_t listed = 0;
+        for (const auto& [at, group] : files_.meta.groups)
+            listed += group.parameters.size();
+        const auto holds = [&](const RankFile& file) {
+            return file.contents != kNone && !assembly_.files()[file.contents].tensors.empty();
+        };
+        if (listed == 0 || std::ranges::any_of(files_.files, holds)) return;
+        assembly_.note(rule::fileMissing, Severity::error,
+                       "it lists parameters, and no file here holds any: those of the optimizer are missing",
+                       "model_meta.json", {}, Note::Lacks::anything);
+    }
+
     Result<std::unique_ptr<Reader>> finish() {
         std::string writer = "PaddleNLP";
         if (const std::string how = strategy(); !how.empty()) writer += ", " + how;
@@ -689,6 +703,7 @@ class HybridOpener {
         if (const std::string how = strategy(); !how.empty()) mesh.evidence.push_back("sharding: " + how);
         for (std::string& line : axes_.evidence)
             mesh.evidence.push_back(std::move(line));
+        noteNothing();
         const uint32_t ranks = mesh.ranks();
         return assembly_.finish(ranks, std::move(mesh));
     }

@@ -121,16 +121,7 @@ class UnifiedOpener {
             SHARDSCOPE_ASSIGN(const std::string json, metadataText(source_, options_, entry));
             auto said = parseUnifiedIndex(json);
             if (!said.ok()) return std::move(said).error().inFile(path);
-            if (!said->quantStage.empty()) {
-                return unsupported(
-                           fmt::format(
-                               "the optimizer state is quantised (ckpt_quant_stage {}), which is not read",
-                               said->quantStage))
-                    .inFile(path)
-                    .withHint(
-                        "save again with ckpt_quant_stage O0, or convert the weights from a copy without "
-                        "this index");
-            }
+            if (!said->quantStage.empty()) quantStage_ = said->quantStage;
             IndexedFiles index;
             index.name = entry.name;
             index.size = entry.size;
@@ -140,9 +131,21 @@ class UnifiedOpener {
             }
             assembly_.addOther(index.info());
             index.lacks = lacksOf(*kind);
-            if (said->map) indexes_.push_back({*kind, std::move(index)});
+            const bool unread = *kind == Kind::optimizer && !quantStage_.empty();
+            if (unread) noteQuantized(entry.name);
+            if (said->map && !unread) indexes_.push_back({*kind, std::move(index)});
         }
         return {};
+    }
+
+    void noteQuantized(const std::string& index) {
+        assembly_.note(
+            rule::stateMissing, Severity::info,
+            fmt::format(
+                "the optimizer state is quantized (ckpt_quant_stage {}), which is not read: save again "
+                "with ckpt_quant_stage O0 to convert it",
+                quantStage_),
+            index, {}, Note::Lacks::optimizerState);
     }
 
     // ------------------------------------------------------------------ files
@@ -165,7 +168,10 @@ class UnifiedOpener {
             SHARDSCOPE_TRY(options_.stop.poll());
             const auto entry = source_.directory->stat(name);
             if (entry.ok() && entry->kind == DirectoryEntry::Kind::file) {
-                SHARDSCOPE_TRY(readFile(name, kind));
+                if (kind == Kind::optimizer && !quantStage_.empty())
+                    assembly_.addOther({.path = name, .size = entry->size, .rank = numberOf(name)});
+                else
+                    SHARDSCOPE_TRY(readFile(name, kind));
                 continue;
             }
             assembly_.addOther({.path = name,
@@ -403,6 +409,7 @@ class UnifiedOpener {
     ModelSizes config_;
     std::vector<IndexFile> indexes_;
     std::set<std::string, std::less<>> stored_[3];  // names by kind
+    std::string quantStage_;                        // of the optimizer
     std::vector<Entry> entries_;
     std::unordered_map<std::string, size_t> byKey_;
     std::map<std::string, int> axes_;

@@ -52,6 +52,24 @@ class EcosystemsReadTest : public QObject {
         QVERIFY(!openCheckpoint(c.path, options).ok());
     }
 
+    // The index is written last. What the files hold is there, and that more may have been is an error.
+    void shardsWithoutTheirIndex() {
+        const GenuineCase c = caseOf("colossalai", "gathered_optim_sharded_bin");
+        Copy copy(c.path);
+        QCOMPARE(copy.files.erase("pytorch_optim.bin.index.json"), size_t{1});
+        const auto opened = copy.open(formatOf("colossalai"));
+        QVERIFY2(opened.ok(), opened.ok() ? "" : describe(opened.error()).c_str());
+        const auto bytes = digests(**opened);
+        for (const auto& [name, want] : c.expected["tensors"].items())
+            QVERIFY2(bytes.at(name) == want["sha256"], name.c_str());
+        const ValidationReport report = validated(**opened, ValidateLevel::metadata);
+        QVERIFY2(std::ranges::any_of(report.findings,
+                                     [](const Finding& f) {
+                                         return f.rule == "file.missing" && f.severity == Severity::error;
+                                     }),
+                 text(report).c_str());
+    }
+
     // A save over one with more stages and the same tp: what the lower stages hold already is left aside.
     void staleStages() {
         Copy copy(caseOf("colossalai", "tp2_pp1_bin").path);

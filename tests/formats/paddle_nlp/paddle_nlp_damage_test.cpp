@@ -114,6 +114,18 @@ class PaddleNlpDamageTest : public QObject {
         exercise(**opened);
     }
 
+    // The files of weights are empty where masters stand for them.
+    void onlyEmptyWeightFiles() {
+        Copy copy(genuine("stage1v2").path);
+        std::erase_if(copy.files, [](const auto& file) { return file.first.starts_with("optimizer"); });
+        const auto opened = copy.open(format());
+        QVERIFY2(opened.ok(), opened.ok() ? "" : describe(opened.error()).c_str());
+        const ValidationReport report = validated(**opened, ValidateLevel::metadata);
+        QVERIFY2(report.verdict == Verdict::unsafe, text(report).c_str());
+        QVERIFY(found(report, "file.missing", "no file here holds any"));
+        QVERIFY(lacks(**opened));
+    }
+
     void stateOfAnUnknownParameter() {
         Copy copy(genuine("stage1v2").path);
         std::string& text = copy.files["model_meta.json"];
