@@ -7,8 +7,11 @@
 #include <latch>
 #include <set>
 
+#include "base/names.h"
+#include "encoding/flat_yaml.h"
 #include "encoding/safetensors_file.h"
 #include "engine/engine.h"
+#include "formats/entry_tree.h"
 #include "formats/index/index.h"
 #include "formats/paddle_dist/pickles.h"
 #include "model/roles.h"
@@ -94,6 +97,33 @@ class TensorFilesTest : public QObject {
     Q_OBJECT
 
   private slots:
+    void partsOfNames() {
+        QVERIFY(isDigits("07") && !isDigits("") && !isDigits("7a"));
+        const NumberedName name("model_12/rank-003.pt");
+        QCOMPARE(name.text, std::string("model_#/rank-#.pt"));
+        QVERIFY(name.numbers == (std::vector<uint64_t>{12, 3}));
+        QCOMPARE(withoutNumbers("a1b22"), std::string("a#b#"));
+    }
+
+    void fieldsOfYaml() {
+        std::string all;
+        forYamlFields("a: 1\r\nb:\n  c: 2\nno field\nd:\tx y ",
+                      [&](std::string_view key, std::string_view value) {
+                          all += std::string(key) + "=" + std::string(value) + ";";
+                      });
+        QCOMPARE(all, std::string("a=1;b=;d=x y;"));
+    }
+
+    // The state of a data loader may list millions of indices.
+    void manyPartsArePickled() {
+        ValueGraph graph;
+        std::vector<NodeId> items;
+        for (int64_t i = 0; i <= 1'000'000; ++i)
+            items.push_back(graph.addInteger(i));
+        const NodeId list = graph.addContainer(ValueKind::list, items);
+        QCOMPARE(whyNotPickled(makeValue(std::move(graph), list)), std::string());
+    }
+
     // What is optimizer state or another state of the trainer, by its place and by the names beside it.
     void rolesByNames() {
         RoleFinder roles;
