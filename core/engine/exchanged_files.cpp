@@ -6,13 +6,13 @@
 
 #include <fmt/format.h>
 
+#include "base/names.h"
 #include "base/rule.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
 #include "engine/masters.h"
 #include "execute/executor.h"
 #include "expectation/copied_files.h"
-#include "formats/step_part.h"
 
 namespace shardscope {
 
