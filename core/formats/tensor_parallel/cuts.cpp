@@ -201,8 +201,8 @@ Result<Cut> Cuts::of(const Shards& shards, uint32_t rank) const {
     if (groups == world) return plainCut(shards, 0, rank);
     // Rank r has the experts of group r % groups, and of them the part that is its own among those ranks.
     const bool even = std::ranges::all_of(shards.shapes, [&](const Dims& s) { return s[0] == local[0]; });
-    int64_t experts = 0;
-    if (world % groups != 0 || !even || !checkedMul(local[0], groups, experts))
+    int64_t all = 0;
+    if (world % groups != 0 || !even || !checkedMul(local[0], groups, all))
         return notKnown(fmt::format("{} do not divide among {} of experts",
                                     counted(static_cast<uint64_t>(world), "rank"),
                                     counted(static_cast<uint64_t>(groups), "group")));
@@ -211,7 +211,7 @@ Result<Cut> Cuts::of(const Shards& shards, uint32_t rank) const {
     for (size_t r = group; r < shards.shapes.size(); r += static_cast<size_t>(groups))
         mine.shapes.push_back(shards.shapes[r]);
     SHARDSCOPE_ASSIGN(Cut cut, cutAs(how, mine, rank / static_cast<uint32_t>(groups)));
-    cut.experts = experts;
+    cut.experts = all;
     cut.firstExpert = local[0] * group;
     return cut;
 }
