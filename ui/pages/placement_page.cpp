@@ -616,7 +616,7 @@ void PlacementPage::fillTable() {
         [this, whole, cells](Result<std::vector<ChunkId>> answer) {
             if (!answer.ok()) return;
             const QString chunks = countedText(answer->size(), tr("1 chunk"), tr("%1 chunks"));
-            const auto size = [](int cells) { return numberText(static_cast<uint64_t>(cells)); };
+            const auto size = [](int length) { return numberText(static_cast<uint64_t>(length)); };
             tableLabel_->setText(whole ? tr("%1 of all rows and ranks").arg(chunks)
                                        : tr("%1 in the region of %2 × %3 cells")
                                              .arg(chunks, size(cells.height()), size(cells.width())));
