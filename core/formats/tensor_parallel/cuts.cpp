@@ -100,7 +100,7 @@ Cuts::Known Cuts::knownOfTensorRt(std::string_view name, size_t dimensions) cons
 Result<Cut> Cuts::headsOf(int64_t ranks, uint32_t rank) const {
     const int64_t heads = sizes_.heads, keys = sizes_.keyHeads, size = sizes_.headSize;
     if (heads < 1 || keys < 1 || size < 1 || heads > kMostHeads || keys > kMostHeads || size > kMostHeads)
-        return notKnown("it holds query, key and value, and no config.json states the heads");
+        return notKnown("it holds query, key and value, and nothing states how ranks share their heads");
     if (heads % ranks != 0 || (keys % ranks != 0 && ranks % keys != 0))
         return notKnown(fmt::format("{} of queries and {} of keys do not divide among {}",
                                     counted(heads, "head"), keys, counted(ranks, "rank")));

@@ -1,6 +1,7 @@
 #include "formats/tensor_parallel/tensor_parallel.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -29,7 +30,8 @@ namespace {
 // Source: vllm/model_executor/model_loader/sharded_state_loader.py (model-rank-R-part-P, which SGLang has,
 // too); tensorrt_llm (rankR.safetensors); meta-llama/llama (consolidated.RR.pth); DeepSeek-V3/inference/
 // convert.py (modelR-mpN); the files of published models named *-TP-RRR; neuronx_distributed's trainer/
-// checkpoint.py and its scripts (model/dp_rank_00_tp_rank_TT_pp_rank_PP.pt, done).
+// checkpoint.py and its scripts (model/dp_rank_00_tp_rank_TT_pp_rank_PP.pt, done); deepspeed/module_inject/
+// replace_module.py (save_mp_checkpoint_path: tp_RR_PP.pt, non-tp.pt, ds_inference_config.json).
 
 struct RankFile {
     std::string name;
@@ -46,6 +48,7 @@ struct RankFiles {
     const char* writer = "";  // "vLLM"; empty = no rank files
     uint32_t world = 0;       // number of tensor-parallel ranks by the names
     uint32_t stages = 1;      // pipeline stages, each with its own files
+    uint32_t parts = 1;       // files of a rank, where a list of them states more than are here
     const char* mark = "";    // a file that is written last; empty = none
     const struct NameRule* rule = nullptr;
     std::vector<RankFile> files;
@@ -78,7 +81,11 @@ struct NameRule {
     bool stageFirst = false;     // the first group is the stage, the third the rank
     bool stageInRank = false;    // the number of the rank counts those of earlier stages
     bool ownTensors = false;     // a rank may have whole tensors of its own, such as experts
+    const char* common = "-TP-common.safetensors";  // the end of the name of a file that all ranks share
 };
+
+constexpr const char *kInference = "DeepSpeed inference", *kInferenceList = "ds_inference_config.json",
+                     *kInferenceCommon = "non-tp.pt";
 
 const std::vector<NameRule>& nameRules() {
     static const std::vector<NameRule> rules = [] {
@@ -86,6 +93,9 @@ const std::vector<NameRule>& nameRules() {
                              const char* beside = "") {
             return NameRule{writer, RegularExpression::parse(name).value(), missing, alone, beside};
         };
+        NameRule inference =
+            rule(kInference, R"(tp_(\d+)()()_(\d+)\.pt)", "tp_{0:02}_{2:02}.pt", true, kInferenceList);
+        inference.common = kInferenceCommon;
         return std::vector<NameRule>{
             rule("vLLM", R"(model-rank-(\d+)-part-()()(\d+)\.safetensors)",
                  "model-rank-{0}-part-{2}.safetensors", true),
@@ -99,6 +109,7 @@ const std::vector<NameRule>& nameRules() {
              "model{}-mp*.safetensors", false, "", "", "", "", false, false, true},
             {"-TP- files", RegularExpression::parse(R"(.*-TP-(\d+)\.safetensors())").value(),
              "*-TP-{:03}.safetensors", false, "", "", "", "", false, false, true},
+            std::move(inference),
             {"NxD", RegularExpression::parse(R"(dp_rank_0+_tp_rank_(\d+)()_pp_rank_(\d+)\.pt)").value(),
              "model/dp_rank_00_tp_rank_{:02}_pp_rank_{:02}.pt", true, "", "model", "done", "optim"},
         };
@@ -164,7 +175,7 @@ RankFiles filesOf(const Source& source, const NameRule& rule) {
         out.files.push_back(std::move(one.file));
     }
     for (const DirectoryEntry& entry : source.entries) {
-        if (entry.kind == DirectoryEntry::Kind::file && entry.name.ends_with("-TP-common.safetensors"))
+        if (entry.kind == DirectoryEntry::Kind::file && entry.name.ends_with(rule.common))
             out.files.push_back({.name = entry.name, .common = true});
     }
     return out;
@@ -182,7 +193,7 @@ RankFiles::Missing RankFiles::missing() const {
     };
     std::map<std::pair<uint32_t, std::string_view>, Set> sets;  // by stage
     std::set<std::string_view> there;
-    std::vector<uint32_t> parts(stages, 1);  // of each rank of a stage, by their numbers
+    std::vector<uint32_t> partsOf(stages, parts);  // of each rank of a stage, by their numbers
     for (const RankFile& file : files) {
         if (file.common) continue;
         there.insert(file.name);
@@ -190,7 +201,7 @@ RankFiles::Missing RankFiles::missing() const {
         set.one = &file;
         if (file.name[file.digitsAt] == '0') set.width = std::max(set.width, file.digits);
         set.ranks.insert(file.rank);
-        parts[file.rank / world] = std::max(parts[file.rank / world], file.part + 1);
+        partsOf[file.rank / world] = std::max(partsOf[file.rank / world], file.part + 1);
     }
     Missing missing;
     std::vector<RankFile>& out = missing.files;
@@ -200,7 +211,7 @@ RankFiles::Missing RankFiles::missing() const {
         missing.count += world - set.ranks.size();
     }
     for (uint32_t stage = 0; stage < stages; ++stage)
-        missing.count += uint64_t{world} * (parts[stage] - std::min(parts[stage], setsOf[stage]));
+        missing.count += uint64_t{world} * (partsOf[stage] - std::min(partsOf[stage], setsOf[stage]));
     for (const auto& [key, set] : sets) {
         for (uint32_t rank = key.first * world; rank < (key.first + 1) * world; ++rank) {
             if (set.ranks.contains(rank)) continue;
@@ -214,8 +225,8 @@ RankFiles::Missing RankFiles::missing() const {
     // Of a stage, and of parts with a number in between, there may be no file at all.
     for (uint32_t rank = 0; rank < world * stages; ++rank) {
         const uint32_t stage = rank / world;
-        if (setsOf[stage] >= parts[stage]) continue;
-        for (uint32_t part = 0; part < parts[stage]; ++part) {
+        if (setsOf[stage] >= partsOf[stage]) continue;
+        for (uint32_t part = 0; part < partsOf[stage]; ++part) {
             std::string name = nameOf(rank, part);
             if (there.contains(name) || std::ranges::find(out, name, &RankFile::name) != out.end()) continue;
             out.push_back({.name = std::move(name), .rank = rank});
@@ -253,15 +264,13 @@ class Opener {
         SHARDSCOPE_ASSIGN(std::vector<TpRule> stated, tpRulesOf(options));
         const std::string config = readConfig();
         ModelSizes sizes = modelSizesOf(jsonValue(config)).value_or(ModelSizes{});
-        takeRanks(sizes);
+        takeRanks("config.json", sizes.ranks, sizes.stages);
+        if (files_.writer == std::string_view(kInference)) takeList();
         SHARDSCOPE_TRY(readFiles());
         if (*files_.mark != '\0') noteSave();
-        // The last norm of Meta's models is whole on each rank.
-        if (const auto norm = std::ranges::find(entries_, "norm.weight", &Entry::name);
-            sizes.hidden == 0 && norm != entries_.end()) {
-            const Dims& shape = stored(norm->held[0]).shape;
-            if (shape.size() == 1) sizes.hidden = shape[0];
-        }
+        if (sizes.hidden == 0) sizes.hidden = widthOfLastNorm();
+        // DeepSpeed orders a fused projection by the family of the model.
+        if (files_.writer == std::string_view(kInference)) sizes.heads = 0;
         // Scripts give such names to files of any ranks.
         const bool trusted = std::string_view(files_.writer) != "TensorRT-LLM" || sizes.ranks > 0;
         // A router has a row for each expert.
@@ -306,6 +315,23 @@ class Opener {
     };
 
     uint32_t ranks() const { return files_.world * files_.stages; }
+
+    // It is whole on each rank, and as wide as the embedding; 0 = not found.
+    int64_t widthOfLastNorm() {
+        static constexpr std::array kNames = std::to_array<std::string_view>(
+            {"norm.weight", ".norm.weight", ".final_layer_norm.weight", ".ln_f.weight"});
+        const Entry* last = nullptr;
+        for (const Entry& entry : entries_) {
+            const bool norm = entry.name == kNames[0] ||
+                              std::ranges::any_of(std::span(kNames).subspan(1),
+                                                  [&](auto end) { return entry.name.ends_with(end); });
+            // Those of layers and towers have longer names.
+            if (norm && stored(entry.held[0]).shape.size() == 1 &&
+                (!last || entry.name.size() < last->name.size()))
+                last = &entry;
+        }
+        return last ? stored(last->held[0]).shape[0] : 0;
+    }
 
     // A tied parameter may be on several stages, whose ranks hold copies of it.
     std::vector<Entry> byStage(Entry entry) const {
@@ -376,16 +402,16 @@ class Opener {
         }
     }
 
-    // What TensorRT-LLM's configuration states of ranks and stages.
-    void takeRanks(const ModelSizes& sizes) {
-        if (sizes.ranks == 0) return;
-        const int64_t stages = std::max<int64_t>(1, sizes.stages);
-        if (sizes.ranks * stages > kMostRanks)
-            return assembly_.wrong(fmt::format("config.json states {} and {}",
-                                               counted(static_cast<uint64_t>(sizes.ranks), "rank"),
-                                               counted(static_cast<uint64_t>(stages), "pipeline stage")),
-                                   "config.json", {}, Note::Lacks::anything);
-        files_.world = static_cast<uint32_t>(sizes.ranks);
+    // What a configuration states of ranks and stages; 0 = nothing.
+    void takeRanks(const char* config, int64_t world, int64_t stages) {
+        if (world < 1) return;
+        stages = std::max<int64_t>(1, stages);
+        if (world > kMostRanks || stages > kMostRanks || world * stages > kMostRanks)
+            return assembly_.wrong(
+                fmt::format("{} states {} and {}", config, counted(static_cast<uint64_t>(world), "rank"),
+                            counted(static_cast<uint64_t>(stages), "pipeline stage")),
+                config, {}, Note::Lacks::anything);
+        files_.world = static_cast<uint32_t>(world);
         files_.stages = static_cast<uint32_t>(stages);
         const auto stale =
             std::ranges::partition(files_.files, [&](const RankFile& f) { return f.rank < ranks(); });
@@ -393,11 +419,34 @@ class Opener {
             if (const auto stat = source_.directory->stat(file.name); stat.ok())
                 assembly_.addUnused(*stat, file.rank);
             assembly_.note(rule::fileStale, Severity::warning,
-                           fmt::format("config.json states {}: it is of a save by more, and left aside",
+                           fmt::format("{} states {}: it is of a save by more, and left aside", config,
                                        counted(ranks(), "rank")),
                            file.name);
         }
         files_.files.erase(stale.begin(), stale.end());
+    }
+
+    // DeepSpeed lists the files that it writes.
+    void takeList() {
+        if (!source_.hasFile(kInferenceList))
+            return assembly_.addMissing(
+                kInferenceList, kNone, Severity::error,
+                "the list of the files is missing: whether all are here cannot be told",
+                Note::Lacks::anything);
+        assembly_.addText(kInferenceList);
+        const Value document = jsonValue(smallFile(*source_.directory, kInferenceList, kMostConfig));
+        const ValueView json = document;
+        takeRanks(kInferenceList, json["tp_size"].integer().value_or(0), 1);
+        std::vector<std::string_view> groups;
+        for (const ValueView name : json["checkpoints"]["tp"].items()) {
+            const std::string text = name.textOr({});
+            if (!files_.rule->name.matchWhole(text, groups)) continue;
+            const auto part = parseNumber<uint32_t>(groups[4], 0, kMostStages - 1);
+            files_.parts = std::max(files_.parts, part.value_or(0) + 1);
+        }
+        if (!json["checkpoints"]["non_tp"].items().empty() && !source_.hasFile(kInferenceCommon))
+            assembly_.addMissing(kInferenceCommon, kNone, Severity::error,
+                                 "the file of what all ranks share is missing", Note::Lacks::anything);
     }
 
     // Each stage of TensorRT-LLM counts its layers from 0.
@@ -718,6 +767,7 @@ const Format& tensorParallelFormat() {
                   .generations = {"vLLM and SGLang sharded_state: model-rank-R-part-P.safetensors",
                                   "TensorRT-LLM: rankR.safetensors", "Meta: consolidated.RR.pth",
                                   "DeepSeek: modelR-mpN.safetensors; *-TP-RRR.safetensors",
+                                  "DeepSpeed inference: tp_RR_PP.pt, non-tp.pt",
                                   "AWS NxD: model/dp_rank_00_tp_rank_TT_pp_rank_PP.pt"},
                   .variants = {"vllm", "meta", "meta-llama2"},
                   .models = {{"vllm", "vllm", "vllm"},
