@@ -361,9 +361,9 @@ class PartsCliTest : public QObject, protected PartsFixture {
         QVERIFY(run({"--part", part(2), "--finish", "auto"}).json()["was_done"].get<bool>());
         const Outcome early = run({"--finish"});
         QCOMPARE(early.exitCode, 3);
-        QVERIFY2(early.json()["message"].get<std::string>().find("1 of 4 parts not done: 1") !=
-                     std::string::npos,
-                 early.out.c_str());
+        QVERIFY2(
+            early.json()["message"].get<std::string>().find("1 of 4 parts not done: 1") != std::string::npos,
+            early.out.c_str());
         const Outcome finished = run({"--part", part(1), "--finish", "auto"});
         QCOMPARE(finished.exitCode, 0);
         QCOMPARE(finished.json()["schema"].get<std::string>(), std::string("shardscope.report/1"));

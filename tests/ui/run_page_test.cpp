@@ -185,7 +185,8 @@ class RunPageTest : public QObject, protected WindowFixture {
         const ValueCharts& charts = *page().steps().charts();
         QCOMPARE(charts.steps().size(), size_t{39});
         QCOMPARE(charts.charts()[0].name, std::string("model.layers.*.mlp.gate"));
-        QVERIFY(shownText(page()).contains("▲ 1 expert of model.layers.0.mlp.experts dead at step-5000: 2 (all"));
+        QVERIFY(
+            shownText(page()).contains("▲ 1 expert of model.layers.0.mlp.experts dead at step-5000: 2 (all"));
         page().charts().setFocus();
         QTest::keyClick(&page().charts(), Qt::Key_Home);
         QVERIFY(

@@ -1,6 +1,5 @@
 #include "formats/orbax/orbax.h"
 
-
 #include "formats/orbax/flax.h"
 #include "formats/orbax/items.h"
 #include "formats/orbax/levanter.h"

@@ -96,8 +96,9 @@ class MeshPictureTest : public QObject {
         facts->ranks[3].bytes = 500;
         facts->ranks[5].health = Health::missing;
         const auto picture = MeshPicture::of(facts);
-        QCOMPARE(picture->remarks(), std::string("Damaged: rank 5 (missing). 1 rank out of line: rank 3 holds "
-                                                 "500 B (50.0 % below the median)."));
+        QCOMPARE(picture->remarks(),
+                 std::string("Damaged: rank 5 (missing). 1 rank out of line: rank 3 holds "
+                             "500 B (50.0 % below the median)."));
     }
 
     void everyRankIsDrawnOnce_data() {
@@ -153,17 +154,18 @@ class MeshPictureTest : public QObject {
         const FactsPtr facts = factsOf("pp=2,dp=2,tp=2", 4);
         facts->ranks[3].health = Health::missing;
         facts->ranks[5].bytes = 400;
-        QCOMPARE(MeshPicture::of(facts)->text(true),
-                 std::string("pp 2 × dp 2 × tp 2, declared\n"
-                             "pp0: layers 0–1\n"
-                             "  dp0              ##\n"
-                             "  dp1              #/\n"
-                             "pp1: layers 2–3\n"
-                             "  dp0              #2\n"
-                             "  dp1              ##\n"
-                             "a letter is a rank along tp; # holds 1000 B, . nothing\n"
-                             "Damaged: rank 3 (missing). 1 rank out of line: rank 5 holds 400 B (60.0 % below "
-                             "the median).\n"));
+        QCOMPARE(
+            MeshPicture::of(facts)->text(true),
+            std::string("pp 2 × dp 2 × tp 2, declared\n"
+                        "pp0: layers 0–1\n"
+                        "  dp0              ##\n"
+                        "  dp1              #/\n"
+                        "pp1: layers 2–3\n"
+                        "  dp0              #2\n"
+                        "  dp1              ##\n"
+                        "a letter is a rank along tp; # holds 1000 B, . nothing\n"
+                        "Damaged: rank 3 (missing). 1 rank out of line: rank 5 holds 400 B (60.0 % below "
+                        "the median).\n"));
     }
 };
 

@@ -265,7 +265,8 @@ class SafetensorsReadTest : public QObject {
         const auto said = std::ranges::find_if(
             notes, [](const Note& note) { return note.message.find("another save") != std::string::npos; });
         QVERIFY(said != notes.end());
-        QVERIFY2(said->message.starts_with("it names 3 tensors, but not the files of 2: "), said->message.c_str());
+        QVERIFY2(said->message.starts_with("it names 3 tensors, but not the files of 2: "),
+                 said->message.c_str());
         QVERIFY(said->message.find("--weight-map ignore") != std::string::npos);
         QVERIFY(said->severity == Severity::error);
         OpenOptions ignored;
