@@ -166,10 +166,10 @@ std::string PlacementChange::headline() const {
         if (all.leaves > 0 && all.stays + all.arrives == 0) empty.push_back(rank);
     }
     if (!empty.empty() && empty.back() - empty.front() + 1 == empty.size())
-        text += fmt::format("; nothing any more on {}",
+        text += fmt::format("; left empty: {}",
                             spanText(empty.front(), static_cast<uint32_t>(empty.size())));
     else if (!empty.empty())
-        text += fmt::format("; nothing any more on {}", counted(empty.size(), "rank"));
+        text += fmt::format("; left empty: {}", counted(empty.size(), "rank"));
     return text + ".";
 }
 

@@ -437,7 +437,7 @@ class AdapterCliTest : public QObject {
         row("nothing says which", "no target_parameters", 5);
         row("another module", "no target_parameters", 5);
         row("one is missing", "another parameter", 5);
-        row("more than the file has", "1 pairs of matrices", 5);
+        row("more than the file has", "1 pair of matrices", 5);
         row("another rank", "do not make up", 5);
         row("square", "fit 'model.layers.0.mlp.experts.down_proj' [3, 12, 12] in 2 ways", 5);
         row("an expert is missing", "no target_parameters", 5);

@@ -207,7 +207,7 @@ class ZipTest : public QObject {
                 poke<uint64_t>(b, end64 + 48, uint64_t{1} << 63);
                 poke<uint32_t>(b, end + 16, UINT32_MAX);
             }),
-            "should be");
+            "should have");
         row("count too large", changed([&](auto& b) {
                 poke<uint64_t>(b, end64 + 24, 4);
                 poke<uint64_t>(b, end64 + 32, 4);

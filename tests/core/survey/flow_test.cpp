@@ -118,8 +118,8 @@ class FlowTest : public QObject {
         QCOMPARE(triple(moves.rows()[1].ranks[1]), (Triple{0, 16, 16}));
         QCOMPARE(triple(moves.sum()), (Triple{112, 128, 320}));
         QVERIFY2(moves.headline().ends_with(
-                     ": 128 B of 240 B arrive on another rank, 320 B leave; rank 2 holds nothing "
-                     "any more."),
+                     ": 128 B of 240 B arrive on another rank, 320 B leave; left empty: rank "
+                     "2."),
                  moves.headline().c_str());
         // What a comparison leaves out does not move; other values show.
         DiffReport report;

@@ -274,7 +274,7 @@ class TorchSaveReadTest : public QObject {
             "needs more");
         row("other zip", archiveOf("x").replace(0, 0, ""), "");
         row("pickle of nothing", archiveOf("\x80\x02."), "STOP");
-        row("bytes after STOP", archiveOf("\x80\x02N.N"), "follow the end");
+        row("bytes after STOP", archiveOf("\x80\x02N.N"), "behind the end");
         row("empty", "", "empty");
         row("html", "<!DOCTYPE html><html></html>", "neither");
         row("lfs pointer", "version https://git-lfs.github.com/spec/v1\n", "neither");
