@@ -166,8 +166,7 @@ std::string PlacementChange::headline() const {
         if (all.leaves > 0 && all.stays + all.arrives == 0) empty.push_back(rank);
     }
     if (!empty.empty() && empty.back() - empty.front() + 1 == empty.size())
-        text += fmt::format("; left empty: {}",
-                            spanText(empty.front(), static_cast<uint32_t>(empty.size())));
+        text += fmt::format("; left empty: {}", spanText(empty.front(), static_cast<uint32_t>(empty.size())));
     else if (!empty.empty())
         text += fmt::format("; left empty: {}", counted(empty.size(), "rank"));
     return text + ".";
