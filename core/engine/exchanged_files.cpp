@@ -181,7 +181,7 @@ class ExchangedSince {
 
     Result<std::vector<Note>> notes(const std::string& step) && {
         std::vector<Family> families = familiesOf(catalog_);
-        addPieces(families);
+        addChunks(families);
         std::vector<Note> notes;
         for (Family& family : families) {
             SHARDSCOPE_TRY(sharedPool().parallelFor(family.size(), stop_, [&](size_t f) {
@@ -204,10 +204,10 @@ class ExchangedSince {
 
     struct File {
         FileId id = kNone;
-        std::vector<ChunkId> pieces = {};  // of weights, in the order of the catalog
+        std::vector<ChunkId> chunks = {};  // of weights, in the order of the catalog
         size_t samples = 0;
         std::map<size_t, std::vector<float>> strange =
-            {};  // pieces that are unlike themselves in the earlier step
+            {};  // chunks that are unlike themselves in the earlier step
     };
     using Family = std::vector<File>;  // files that can be taken for each other
 
@@ -225,7 +225,7 @@ class ExchangedSince {
     }
 
   private:
-    void addPieces(std::vector<Family>& families) const {
+    void addChunks(std::vector<Family>& families) const {
         std::map<FileId, File*> files;
         for (Family& family : families)
             for (File& file : family)
@@ -236,7 +236,7 @@ class ExchangedSince {
             if (at == files.end() || catalog_.role(chunk.tensor) != Role::parameter ||
                 catalog_.special(chunk.tensor) != kNone || chunk.elements() < kFewestElements)
                 continue;
-            if (at->second->pieces.size() < kMostTries) at->second->pieces.push_back(c);
+            if (at->second->chunks.size() < kMostTries) at->second->chunks.push_back(c);
         }
     }
 
@@ -262,8 +262,8 @@ class ExchangedSince {
     }
 
     void findStrange(File& file) const {
-        for (size_t p = 0; p < file.pieces.size() && file.samples < kSamples; ++p) {
-            const ChunkInfo chunk = catalog_.chunk(file.pieces[p]);
+        for (size_t p = 0; p < file.chunks.size() && file.samples < kSamples; ++p) {
+            const ChunkInfo chunk = catalog_.chunk(file.chunks[p]);
             auto now = values_.of(chunk.tensor, beginningOf(chunk));
             const auto apart = distance(now, earlierValues(chunk.id));
             if (!apart) continue;
@@ -275,8 +275,8 @@ class ExchangedSince {
     bool holdsThatOf(const File& file, const File& other) const {
         size_t like = 0;
         for (const auto& [p, now] : file.strange) {
-            if (p >= other.pieces.size()) return false;
-            const auto apart = distance(now, earlierValues(other.pieces[p]));
+            if (p >= other.chunks.size()) return false;
+            const auto apart = distance(now, earlierValues(other.chunks[p]));
             like += apart && *apart < 0.1;
         }
         return like > 1 && 2 * like > file.strange.size();
@@ -291,11 +291,10 @@ class ExchangedSince {
         note.severity = Severity::error;
         note.lacks = Note::Lacks::anything;
         note.file = catalog_.files()[file.id].path;
-        note.tensor = catalog_.name(catalog_.tensorOf(file.pieces[file.strange.begin()->first]));
+        note.tensor = catalog_.name(catalog_.tensorOf(file.chunks[file.strange.begin()->first]));
         note.message = fmt::format(
             "the weights in '{}' are near to those that '{}' has in '{}', and far from its own there: the "
-            "files were "
-            "exchanged",
+            "files were exchanged",
             shown(file), shown(other), printable(step, kNameInMessage));
         return note;
     }
