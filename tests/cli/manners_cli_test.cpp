@@ -561,9 +561,9 @@ class MannersCliTest : public QObject {
             const QString out = directory.filePath(QString::number(n++) + ".safetensors");
             const Outcome outcome = runShardscope({"convert", source, out, "--dtype", rule});
             QVERIFY2(outcome.exitCode == 0, outcome.err.c_str());
-            QVERIFY2(
-                holds(outcome.err, "--dtype changes floating-point tensors only; 1 other tensor stays: ids"),
-                outcome.err.c_str());
+            QVERIFY2(holds(outcome.err,
+                           "--dtype changes floating-point tensors only and leaves 1 other tensor: ids"),
+                     outcome.err.c_str());
             const json tensors = runShardscope({"ls", out, "--json"}).json()["tensors"];
             for (const json& tensor : tensors)
                 COMPARE_JSON(tensor["dtype"], json(tensor["name"] == "ids" ? "int64" : "bfloat16"));

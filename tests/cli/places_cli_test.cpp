@@ -644,7 +644,7 @@ class PlacesCliTest : public QObject {
         const Outcome list = fine({"cleanup", "s3://b1/run/"});
         QVERIFY(removed().empty());
         QVERIFY2(list.out.find("s3://b1/run/step-2/b & c (upload)") != std::string::npos, list.out.c_str());
-        QVERIFY2(list.out.find("--yes removes these 4") != std::string::npos, list.out.c_str());
+        QVERIFY2(list.out.find("--yes removes 4 leftovers") != std::string::npos, list.out.c_str());
         QVERIFY2(list.out.find("kept: too new") != std::string::npos, list.out.c_str());
         QVERIFY(list.out.find("running") == std::string::npos && list.out.find("other") == std::string::npos);
 
