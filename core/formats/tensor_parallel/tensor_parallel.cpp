@@ -413,17 +413,18 @@ class Opener {
                 config, {}, Note::Lacks::anything);
         files_.world = static_cast<uint32_t>(world);
         files_.stages = static_cast<uint32_t>(stages);
+        std::vector<RankFile>& all = files_.files;
         const auto stale =
-            std::ranges::partition(files_.files, [&](const RankFile& f) { return f.rank < ranks(); });
-        for (const RankFile& file : stale) {
-            if (const auto stat = source_.directory->stat(file.name); stat.ok())
-                assembly_.addUnused(*stat, file.rank);
+            std::partition(all.begin(), all.end(), [&](const RankFile& f) { return f.rank < ranks(); });
+        for (auto file = stale; file != all.end(); ++file) {
+            if (const auto stat = source_.directory->stat(file->name); stat.ok())
+                assembly_.addUnused(*stat, file->rank);
             assembly_.note(rule::fileStale, Severity::warning,
                            fmt::format("{} states {}: it is of a save by more, and left aside", config,
                                        counted(ranks(), "rank")),
-                           file.name);
+                           file->name);
         }
-        files_.files.erase(stale.begin(), stale.end());
+        all.erase(stale, all.end());
     }
 
     // DeepSpeed lists the files that it writes.
