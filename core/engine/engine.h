@@ -98,8 +98,9 @@ struct Checkpoint {
     std::vector<FormatMatch> others;
     // Its run, where the caller has listed that already; the caller's. Null = it is looked for.
     const Run* run = nullptr;
-    std::shared_ptr<ExchangedFiles> exchanged;  // what was found by reading files, kept for the next plan
-    std::vector<Note> allNotes() const;         // those of the catalog, then these
+    std::shared_ptr<ExchangedFiles>
+        exchanged;  // what was found by reading files, kept for the next plan; may be null
+    std::vector<Note> allNotes() const;  // those of the catalog, then these
     const Catalog& catalog() const { return reader->catalog(); }
 };
 // Errors: notFound; unsupported when nothing matches (says what the bytes look like: git-lfs pointer, HTML,

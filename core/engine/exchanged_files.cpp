@@ -315,16 +315,26 @@ Result<std::vector<Note>> exchangedSinceNotes(const Reader& reader, const Reader
     return ExchangedSince(reader, earlier, stop).notes(step);
 }
 
+namespace {
+
+Result<std::vector<Note>> findExchanged(const Reader& reader, const StopToken& stop) {
+    SHARDSCOPE_ASSIGN(std::vector<Note> notes, copiedFileNotes(reader, stop));
+    SHARDSCOPE_ASSIGN(const std::vector<Note> masters, MasterAgreement(reader, stop).notes());
+    notes.insert(notes.end(), masters.begin(), masters.end());
+    return notes;
+}
+
+}  // namespace
+
 Result<std::vector<Note>> exchangedFileNotes(const Checkpoint& checkpoint, const StopToken& stop) {
+    // Of a checkpoint that was not opened but made.
+    if (!checkpoint.exchanged) return findExchanged(*checkpoint.reader, stop);
     ExchangedFiles& kept = *checkpoint.exchanged;
     const MutexLock lock(kept.mutex);
     if (kept.reader == checkpoint.reader) return kept.notes;
-    SHARDSCOPE_ASSIGN(std::vector<Note> notes, copiedFileNotes(*checkpoint.reader, stop));
-    SHARDSCOPE_ASSIGN(const std::vector<Note> masters, MasterAgreement(*checkpoint.reader, stop).notes());
-    notes.insert(notes.end(), masters.begin(), masters.end());
+    SHARDSCOPE_ASSIGN(kept.notes, findExchanged(*checkpoint.reader, stop));
     kept.reader = checkpoint.reader;
-    kept.notes = notes;
-    return notes;
+    return kept.notes;
 }
 
 }  // namespace shardscope
