@@ -289,7 +289,8 @@ class AdapterCliTest : public QObject {
     void quantizedBases_data() {
         QTest::addColumn<QString>("name");
         for (const QString& name : kQuantized.entryList(QDir::Dirs | QDir::NoDotAndDotDot))
-            if (name != "mxfp4") QTest::newRow(qPrintable(name)) << name; // that one has stacked experts only, no matrix
+            if (name != "mxfp4")
+                QTest::newRow(qPrintable(name)) << name;  // that one has stacked experts only, no matrix
     }
     void quantizedBases() {
         QFETCH(QString, name);
