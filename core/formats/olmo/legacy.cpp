@@ -52,9 +52,11 @@ Result<std::unique_ptr<Reader>> openLegacy(const Source& source, const OpenOptio
             .byRule(rule::rankMissing);
     (void)assembly.addText("config.yaml");
     bool first = true;
+    std::vector<uint32_t> read;
     for (uint32_t rank = 0; rank < world && rank <= 1'000'000; ++rank) {
         SHARDSCOPE_ASSIGN(const uint32_t file, assembly.addFile(fmt::format("rank{}.pt", rank), rank));
         if (file == kNone) continue;
+        read.push_back(file);
         const TensorFile& contents = assembly.files()[file];
         for (uint32_t t = 0; t < contents.tensors.size(); ++t) {
             const StoredTensor& stored = contents.tensors[t];
@@ -89,7 +91,11 @@ Result<std::unique_ptr<Reader>> openLegacy(const Source& source, const OpenOptio
         }
         first = false;
     }
+    TrainerCounters counters(assembly, world);
+    for (const uint32_t file : read)
+        (void)counters.add(file);
     assembly.addObject(kNone, {keyPart("metadata"), keyPart("world_size")}, makeIntegerValue(world), 0);
+    assembly.noteDifferentCopies(Note::Lacks::anything, TensorAssembly::Vectors::mustAgree);
     return assembly.finish(static_cast<uint32_t>(world));
 }
 
