@@ -1,6 +1,6 @@
 // A mutex whose users clang checks. Members say with SHARDSCOPE_GUARDED_BY(mutex_) what they need, functions
-// with SHARDSCOPE_REQUIRES(mutex_) what their callers hold. -Wthread-safety (packaging/check) refuses code
-// that does otherwise. Other compilers see a std::mutex.
+// with SHARDSCOPE_REQUIRES(mutex_) what their callers hold. -Wthread-safety, on in builds with clang, refuses
+// code that does otherwise. Other compilers see a std::mutex.
 // https://clang.llvm.org/docs/ThreadSafetyAnalysis.html
 #pragma once
 

@@ -52,18 +52,18 @@ async function draw(width) {
   const [said, svg] = await Promise.all([get("mesh"), getBytes("mesh/svg", { width, height: kHeight })]);
   if (now !== generation) return;
   mesh = said;
-  const picture = drawnBy(svg);
+  const picture = drawnBy(svg), rank = cells[current]?.ranks[0]; // stays where the reader is
   cells = [...picture.querySelectorAll(".cell")].map((node) => {
     const back = node.querySelector("rect");
     return { node, ranks: numbersOf(node.dataset.ranks), x: Number(back.getAttribute("x")), y: Number(back.getAttribute("y")) };
   });
-  current = -1;
+  current = cells.findIndex((cell) => cell.ranks.includes(rank));
   const over = (event) => cells.findIndex((cell) => cell.node.contains(event.target));
   picture.addEventListener("pointermove", (event) => light(over(event)));
   picture.addEventListener("pointerleave", () => light(current));
   picture.addEventListener("click", (event) => { const index = over(event); if (index >= 0) tell("rank", cells[index].ranks[0]); });
   place.replaceChildren(picture);
-  light(-1);
+  light(current);
 }
 
 async function save() {
@@ -78,6 +78,8 @@ export function meshPanel(more) {
   line = element("p", { id: "mesh-line", class: "quiet small", role: "status" });
   place = element("div", { id: "mesh", tabindex: "0", role: "application", "aria-label": "Mesh of ranks", "aria-describedby": "mesh-line", onkeydown: (event) => { if (cells.length) key(event); } });
   drawnWidth = 0;
+  cells = [];
+  current = -1;
   new ResizeObserver(() => {
     const width = Math.floor(place.clientWidth / kStep) * kStep;
     if (width === drawnWidth || width === 0) return;

@@ -289,7 +289,8 @@ class AdapterCliTest : public QObject {
     void quantizedBases_data() {
         QTest::addColumn<QString>("name");
         for (const QString& name : kQuantized.entryList(QDir::Dirs | QDir::NoDotAndDotDot))
-            QTest::newRow(qPrintable(name)) << name;
+            if (name != "mxfp4")
+                QTest::newRow(qPrintable(name)) << name;  // that one has stacked experts only, no matrix
     }
     void quantizedBases() {
         QFETCH(QString, name);
@@ -310,7 +311,7 @@ class AdapterCliTest : public QObject {
             adapter[stem + ".lora_A.weight"] = f32({kRank, shape[1]}, numbers(kRank * shape[1], 3));
             adapter[stem + ".lora_B.weight"] = f32({shape[0], kRank}, numbers(shape[0] * kRank, 4));
         }
-        if (changed.empty()) QSKIP("it has no matrix of a layer");
+        QVERIFY(!changed.empty());
         writeAdapter(how, adapter, {{"peft_type", "LORA"}, {"r", kRank}, {"lora_alpha", 2}});
         QCOMPARE(run(wide, wide + "-merged", {"--adapter", at(how)}).exitCode, 0);
         for (const QString dtype : {"fp32", "bf16"}) {

@@ -33,7 +33,7 @@ using namespace shardscope::ui;
 
 namespace {
 
-constexpr int kPatience = 30'000;  // milliseconds
+constexpr int kPatience = 120'000;  // milliseconds
 
 template <class T>
 T* named(QWidget& widget, const char* name) {

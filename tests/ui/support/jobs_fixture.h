@@ -14,7 +14,7 @@
 namespace shardscope::ui {
 
 inline const QString kProgram = QStringLiteral(SHARDSCOPE_PROGRAM);
-inline constexpr int kPatience = 30'000;  // milliseconds; processes share the machine with other tests
+inline constexpr int kPatience = 120'000;  // milliseconds; processes share the machine with other tests
 
 struct ProgramRun {
     int code = -1;

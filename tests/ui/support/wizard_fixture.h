@@ -14,7 +14,7 @@
 
 namespace shardscope::ui {
 
-inline constexpr int kPatience = 30'000;  // milliseconds
+inline constexpr int kPatience = 120'000;  // milliseconds
 enum Pages { intent, source, target, placement, names, workers, run, plan };
 
 template <class T>
