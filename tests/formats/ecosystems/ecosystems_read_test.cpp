@@ -260,6 +260,8 @@ class EcosystemsReadTest : public QObject {
             "save.mixed");
         row("stale train", "local_w2", "train/rank2.pt", "local_w4_root/train/rank2.pt", "file.stale");
         row("stale optimizer", "local_w2", "optim/rank2.pt", "local_w4_root/optim/rank2.pt", "file.stale");
+        row("legacy of another rank", "torch_legacy_w2", "rank0.pt", "torch_legacy_w2/rank1.pt",
+            "meta.inconsistent");
         row("legacy of fewer ranks", "torch_legacy_w2", "rank2.pt", "torch_legacy_w2/rank1.pt", "save.mixed");
     }
     void filesOfOtherSavesOfOlmo() {
