@@ -239,7 +239,7 @@ void addTrainerGaps(const StepContents& step, const Contract& contract, std::vec
     for (int64_t rank = step.isStep ? 1 : 0; rank < ranks; ++rank) {
         const std::string path = fmt::format("train/rank{}.pt", rank);
         if (step.find(path)) continue;
-        addMissing(path, contract.absent(path), fmt::format("the save was by {} ranks or more", ranks),
+        addMissing(path, contract.absent(path), fmt::format("other files here are those of {} ranks", ranks),
                    notes);
         return;  // the first tells what happened
     }
