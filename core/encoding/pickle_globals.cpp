@@ -131,6 +131,7 @@ constexpr std::array kFrameworkRecords{
     Pair{"torch.distributed.checkpoint.metadata", "TensorProperties"},
     Pair{"torch.distributed.checkpoint.metadata", "StorageMeta"},
     Pair{"torch.distributed.checkpoint.filesystem", "_StorageInfo"},
+    Pair{"olmo_core.distributed.checkpoint.filesystem", "_StorageInfo"},
     Pair{"megatron.core.dist_checkpointing.strategies.torch", "MCoreMetadata"},
     Pair{"megatron.core.dist_checkpointing.strategies.torch", "MCoreSavePlan"},
     Pair{"megatron.core.dist_checkpointing.mapping", "ShardedObject"},

@@ -91,6 +91,17 @@ constexpr NeededFile kTorchCheckpointing[] = {
 constexpr NeededFile kOlmo[] = {
     {"train.pt", resume, resume, true},
 };
+// The same, sharded (`local`), config.yaml last: no file of a rank may lack.
+constexpr NeededFile kOlmoLocal[] = {
+    {"optim/rank*.pt|train/rank*.pt", resume, resume, true},
+    {"config.yaml", result, result, true},
+};
+// The same with DCP (torch_new), and OLMo-core's train/checkpoint.py: a run on other ranks takes the
+// trainer's state of rank 0.
+constexpr NeededFile kOlmoDcp[] = {
+    {"train/rank0.pt", resume, resume, true},
+    {"train/rank*.pt", result, result, false},
+};
 
 struct Entry {
     bool (*fits)(const StepContents&);
@@ -130,6 +141,13 @@ const Entry kContracts[] = {
                 (step.find("model.pt") || step.find("model.safetensors")) && !step.find("other.pt");
      },
      {"OLMo", "", kOlmo}},
+    {[](const StepContents& step) { return step.find("metadata.yaml") && step.has("model/rank*.pt"); },
+     {"OLMo", "", kOlmoLocal}},
+    {[](const StepContents& step) {
+         return step.find("model_and_optim/.metadata") &&
+                (step.find("config.yaml") || step.has("train/*") || step.find(".metadata.json"));
+     },
+     {"OLMo", "", kOlmoDcp}},
     {[](const StepContents& step) { return step.has("metadata.pkl"); },
      {"torch_checkpointing", "", kTorchCheckpointing}},
     {[](const StepContents& step) {

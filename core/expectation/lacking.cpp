@@ -222,6 +222,29 @@ void addRandomGaps(const StepContents& step, const Contract& contract, std::vect
     }
 }
 
+// OLMo's "train/rank0.pt": of each rank that the others of these files, or the parts of a DCP checkpoint,
+// name.
+void addTrainerGaps(const StepContents& step, const Contract& contract, std::vector<Note>& notes) {
+    if (contract.framework != "OLMo") return;
+    static const RegularExpression part =
+        RegularExpression::parse(R"((?:.*/)?(?:__|rank)([0-9]+)(?:_[0-9]+\.distcp|\.pt))").value();
+    std::vector<std::string_view> groups;
+    int64_t ranks = 0;
+    for (const StepFile& file : step.files) {
+        if (!part.matchWhole(file.path, groups)) continue;
+        ranks = std::max(ranks, parseNumber<int64_t>(groups[1], 0, kMostRanks).value_or(-1) + 1);
+    }
+    if (!step.has("train/rank*.pt")) return;
+    // That of rank 0 every step needs (addAlways()).
+    for (int64_t rank = step.isStep ? 1 : 0; rank < ranks; ++rank) {
+        const std::string path = fmt::format("train/rank{}.pt", rank);
+        if (step.find(path)) continue;
+        addMissing(path, contract.absent(path), fmt::format("other files here are those of {} ranks", ranks),
+                   notes);
+        return;  // the first tells what happened
+    }
+}
+
 // Directories of ranks, "mp_rank_00": each holds what the others hold.
 void addRankDirectories(const StepContents& step, const Contract& contract, std::vector<Note>& notes) {
     std::map<std::string, std::map<std::string, std::set<std::string>>> families;  // directory -> names
@@ -330,6 +353,7 @@ std::vector<Note> lackingNotes(const StepContents& step, const Contract& contrac
     addWorlds(step, contract, notes);
     addShards(step, contract, notes);
     addRandomGaps(step, contract, notes);
+    if (catalog.format() != "olmo") addTrainerGaps(step, contract, notes);
     if (catalog.format() != "deepspeed") addRankDirectories(step, contract, notes);
     return notes;
 }

@@ -153,6 +153,9 @@ uint8_t MetadataRows::classify(std::string_view module, std::string_view name) {
         if (name == "StorageMeta") return kStorageMeta;
         if (name == "_StorageInfo") return kStorageInfo;
     }
+    // OLMo-core's writer has a class of its own, with the same attributes.
+    if (module == "olmo_core.distributed.checkpoint.filesystem" && name == "_StorageInfo")
+        return kStorageInfo;
     if (module == "collections") {
         if (name == "OrderedDict") return kOrderedDict;
         if (isAmong(name, {"defaultdict", "Counter", "ChainMap", "deque"})) return kInert;

@@ -2,12 +2,15 @@
 // optim and train. Private to this format.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "formats/format.h"
+#include "formats/tensor_assembly.h"
 
 namespace shardscope::olmo {
 
@@ -15,6 +18,21 @@ namespace shardscope::olmo {
 std::optional<uint32_t> rankOf(std::string_view fileName);
 // Removes the infix that FSDP adds to names.
 std::string withoutWrapper(std::string_view name);
+
+// What the trainer of each rank has counted: the same on all ranks of one save.
+class TrainerCounters {
+  public:
+    TrainerCounters(TensorAssembly& assembly, int64_t world) : assembly_(assembly), world_(world) {}
+    // Notes what differs from the first file (save.mixed) or from the number of ranks. Returns whether this
+    // is the first.
+    bool add(uint32_t file);
+
+  private:
+    TensorAssembly& assembly_;
+    int64_t world_;
+    std::map<std::string, int64_t, std::less<>> first_;
+    std::string firstFile_;
+};
 
 Result<std::unique_ptr<Reader>> openUnsharded(const Source& source, const OpenOptions& options);
 Result<std::unique_ptr<Reader>> openLocal(const Source& source, const OpenOptions& options);

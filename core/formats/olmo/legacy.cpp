@@ -6,6 +6,7 @@
 #include "base/rule.h"
 #include "base/units.h"
 #include "formats/olmo/layouts.h"
+#include "formats/rank_parts.h"
 #include "formats/tensor_assembly.h"
 #include "model/value_view.h"
 
@@ -52,9 +53,12 @@ Result<std::unique_ptr<Reader>> openLegacy(const Source& source, const OpenOptio
             .byRule(rule::rankMissing);
     (void)assembly.addText("config.yaml");
     bool first = true;
+    std::vector<uint32_t> read;
+    RankParts parts(assembly);
     for (uint32_t rank = 0; rank < world && rank <= 1'000'000; ++rank) {
         SHARDSCOPE_ASSIGN(const uint32_t file, assembly.addFile(fmt::format("rank{}.pt", rank), rank));
         if (file == kNone) continue;
+        read.push_back(file);
         const TensorFile& contents = assembly.files()[file];
         for (uint32_t t = 0; t < contents.tensors.size(); ++t) {
             const StoredTensor& stored = contents.tensors[t];
@@ -75,7 +79,8 @@ Result<std::unique_ptr<Reader>> openLegacy(const Source& source, const OpenOptio
                 continue;
             }
             assembly.addPiece(path, stored.dtype, whole.shape, role,
-                              {rank, StoredPart::whole(file, t), stored.shardOffsets, stored.shape});
+                              {parts.rankOf(file, rank, contents.placements[stored.special].rank),
+                               StoredPart::whole(file, t), stored.shardOffsets, stored.shape});
         }
         if (first) {
             for (const StoredObject& object : contents.objects) {
@@ -89,7 +94,11 @@ Result<std::unique_ptr<Reader>> openLegacy(const Source& source, const OpenOptio
         }
         first = false;
     }
+    TrainerCounters counters(assembly, world);
+    for (const uint32_t file : read)
+        (void)counters.add(file);
     assembly.addObject(kNone, {keyPart("metadata"), keyPart("world_size")}, makeIntegerValue(world), 0);
+    assembly.noteDifferentCopies(Note::Lacks::anything, TensorAssembly::Vectors::mustAgree);
     return assembly.finish(static_cast<uint32_t>(world));
 }
 

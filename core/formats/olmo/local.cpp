@@ -53,6 +53,8 @@ class LocalOpener {
                 SHARDSCOPE_TRY(readOptimizer(rank));
         }
         SHARDSCOPE_TRY(readTrain());
+        // What OLMo asserts when it unshards: scalars of the optimizer are the same on all ranks.
+        assembly_.noteDifferentCopies(Note::Lacks::anything, TensorAssembly::Vectors::mustAgree);
         return assembly_.finish(world_);
     }
 
@@ -94,10 +96,27 @@ class LocalOpener {
                                fmt::format("model/rank{}.pt", *stated));
             }
             world_ = static_cast<uint32_t>(*stated);
+            noteStale("optim");
+            noteStale("train");
             assembly_.addObject(kNone, {keyPart("metadata"), keyPart("world_size")},
                                 makeIntegerValue(*stated), 0);
         }
         return {};
+    }
+
+    // Files of ranks that this save did not have.
+    void noteStale(const std::string& folder) {
+        const auto inside = source_.directory->list(folder);
+        if (!inside.ok()) return;
+        for (const DirectoryEntry& entry : *inside) {
+            const auto rank = rankOf(entry.name);
+            if (!rank || *rank < world_) continue;
+            assembly_.note(rule::fileStale, Severity::error,
+                           fmt::format("metadata.yaml states {}; files of other ranks are left aside",
+                                       counted(world_, "rank")),
+                           fmt::format("{}/{}", folder, entry.name));
+            return;
+        }
     }
 
     // ------------------------------------------------------------------ model
@@ -336,7 +355,9 @@ class LocalOpener {
         }
         const ParameterRange& range = piece->second;
         const int64_t count = range.stop - range.start;
-        if (stored.shape.size() != 1 || stored.shape[0] != count) {
+        // FSDP that does not shard, as on one rank, leaves whole parameters their shape.
+        if (!(stored.shape.size() == 1 && stored.shape[0] == count) &&
+            !(stored.shape == it->second.shape && elementCount(stored.shape) == count)) {
             assembly_.wrong(fmt::format("the state has shape {}, the rank holds {} of the parameter",
                                         formatDims(stored.shape), counted(count, "element")),
                             contents.name, pathName(path));
@@ -370,24 +391,30 @@ class LocalOpener {
 
     // ------------------------------------------------------------------ the trainer
 
-    // Ranks differ in their random generators only; a restart without them takes those of rank 0.
+    // Ranks differ in their random generators only, so that of the lowest is shown. OLMo resumes with those
+    // of all.
     Status readTrain() {
         const auto train = source_.directory->list("train");
-        if (!train.ok()) return {};
-        uint32_t lowest = kNone;
-        for (const DirectoryEntry& entry : *train) {
-            if (const auto rank = rankOf(entry.name)) lowest = std::min(lowest, *rank);
+        if (!train.ok() || std::ranges::none_of(*train, [](const DirectoryEntry& entry) {
+                return rankOf(entry.name).has_value();
+            }))
+            return {};
+        std::vector<std::pair<std::string, uint32_t>> names;
+        for (uint32_t rank = 0; rank < world_; ++rank)
+            names.emplace_back(fmt::format("train/rank{}.pt", rank), rank);
+        SHARDSCOPE_ASSIGN(const std::vector<uint32_t> files, assembly_.addFiles(names));
+        TrainerCounters counters(assembly_, world_);
+        for (uint32_t rank = 0; rank < world_; ++rank) {
+            const uint32_t file = files[rank];
+            if (file == kNone) continue;
+            if (!counters.add(file)) continue;
+            const TensorFile& contents = assembly_.files()[file];
+            for (uint32_t t = 0; t < contents.tensors.size(); ++t) {
+                if (contents.tensors[t].special != kNone) continue;
+                assembly_.addWhole(file, t, joined({"train"}, contents.tensors[t].path), Role::other, rank);
+            }
+            assembly_.addObjects(file, {keyPart("train")}, rank);
         }
-        if (lowest == kNone) return {};
-        SHARDSCOPE_ASSIGN(const uint32_t file,
-                          assembly_.addFile(fmt::format("train/rank{}.pt", lowest), lowest));
-        if (file == kNone) return {};
-        const TensorFile& contents = assembly_.files()[file];
-        for (uint32_t t = 0; t < contents.tensors.size(); ++t) {
-            if (contents.tensors[t].special != kNone) continue;
-            assembly_.addWhole(file, t, joined({"train"}, contents.tensors[t].path), Role::other, lowest);
-        }
-        assembly_.addObjects(file, {keyPart("train")}, lowest);
         return {};
     }
 

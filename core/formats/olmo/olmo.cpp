@@ -1,17 +1,30 @@
 #include "formats/olmo/olmo.h"
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 
+#include <fmt/format.h>
+
 #include "base/numbers.h"
+#include "base/rule.h"
+#include "base/units.h"
 #include "encoding/torch_file.h"
 #include "formats/olmo/keys.h"
 #include "formats/olmo/layouts.h"
+#include "model/value_view.h"
 #include "storage/open_files.h"
 
 namespace shardscope {
 
 namespace olmo {
+
+namespace {
+
+// olmo/train.py, trainer_state_dict().
+constexpr std::array<std::string_view, 3> kSameOnRanks{"epoch", "global_step", "global_train_tokens_seen"};
+
+}  // namespace
 
 std::optional<uint32_t> rankOf(std::string_view name) {
     if (!name.starts_with("rank") || !name.ends_with(".pt") || name.size() < 8) return std::nullopt;
@@ -29,6 +42,29 @@ std::string withoutWrapper(std::string_view name) {
         out += part;
     }
     return out;
+}
+
+bool TrainerCounters::add(uint32_t file) {
+    const TensorFile& contents = assembly_.files()[file];
+    const auto mixed = [&](std::string message) {
+        assembly_.note(rule::saveMixed, Severity::error, std::move(message), contents.name, {},
+                       Note::Lacks::anything);
+    };
+    const bool isFirst = firstFile_.empty();
+    if (isFirst) firstFile_ = contents.name;
+    for (const StoredObject& object : contents.objects) {
+        const auto value = ValueView(object.value).integer();
+        if (!value) continue;
+        if (object.name == "world_size" && *value != world_)
+            mixed(fmt::format("it is of a save by {}, the others of one by {}",
+                              counted(static_cast<uint64_t>(std::max<int64_t>(*value, 0)), "rank"), world_));
+        if (!std::ranges::count(kSameOnRanks, std::string_view(object.name))) continue;
+        const auto [it, fresh] = first_.try_emplace(object.name, *value);
+        if (!fresh && it->second != *value)
+            mixed(fmt::format("{} is {} here and {} in '{}': the files of the ranks are of two saves",
+                              object.name, *value, it->second, firstFile_));
+    }
+    return isFirst;
 }
 
 namespace {
@@ -55,9 +91,11 @@ bool mayHold(const Directory& directory, const std::string& name,
     if (!opened.ok()) return true;
     const ValueGraph& graph = opened->pickle.graph;
     const NodeId root = opened->pickle.root;
-    return graph.isMapping(root) && std::all_of(keys.begin(), keys.end(), [&](std::string_view key) {
-               return graph.find(root, key) != kNoNode;
-           });
+    // FSDP with a device mesh saves DTensors in rank files that are not OLMo's alone (torch_ranks).
+    const auto isOther = [](const std::string& global) { return global.ends_with("DTensor"); };
+    return graph.isMapping(root) && std::ranges::none_of(opened->pickle.globals, isOther) &&
+           std::all_of(keys.begin(), keys.end(),
+                       [&](std::string_view key) { return graph.find(root, key) != kNoNode; });
 }
 
 struct Found {

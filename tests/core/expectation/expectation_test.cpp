@@ -126,6 +126,26 @@ class ExpectationTest : public QObject {
         QCOMPARE(int(stepPartOf(QTest::currentDataTag())), int(part));
     }
 
+    void olmoNeedsTheTrainersStateOfEachRank() {
+        const auto without = [](StepContents step, std::string_view path) {
+            std::erase_if(step.files, [&](const StepFile& file) { return fitsGlobs(path, file.path); });
+            return filesOf(lackingOf(step));
+        };
+        const StepContents dcp = stepOf({".metadata.json", "config.json", "model_and_optim/.metadata",
+                                         "model_and_optim/__0_0.distcp", "model_and_optim/__1_0.distcp",
+                                         "train/rank0.pt", "train/rank1.pt"});
+        QCOMPARE(filesOf(lackingOf(dcp)), std::string());
+        QCOMPARE(without(dcp, "train/rank0.pt"), std::string("error train/rank0.pt;"));
+        QCOMPARE(without(dcp, "train/rank1.pt"), std::string("warning train/rank1.pt;"));
+        QCOMPARE(without(dcp, "train/*"), std::string("error train/rank0.pt;"));
+        const StepContents local =
+            stepOf({"config.yaml", "metadata.yaml", "model/rank0.pt", "optim/rank0.pt", "train/rank0.pt"});
+        QCOMPARE(filesOf(lackingOf(local)), std::string());
+        QCOMPARE(without(local, "optim/*"), std::string("error optim/rank*.pt;"));
+        QCOMPARE(without(local, "train/*"), std::string("error train/rank*.pt;"));
+        QCOMPARE(without(local, "config.yaml"), std::string("warning config.yaml;"));
+    }
+
     void aTrainerNeedsItsState() {
         const StepContents whole = stepOf({"model.safetensors", "optimizer.pt", "scheduler.pt",
                                            "rng_state.pth", "trainer_state.json", "training_args.bin"});

@@ -75,7 +75,8 @@ std::string chunkOf(const std::string& offsets, const std::string& sizes) {
            sizes + "ub";
 }
 // One tensor of one chunk, whose storage key has `offset`; and planner data.
-std::string oneChunk(const std::string& offset, const std::string& planner) {
+std::string oneChunk(const std::string& offset, const std::string& planner,
+                     const char* writer = "torch.distributed.checkpoint.filesystem") {
     const std::string zero = std::string("K") + '\0';
     const std::string properties =
         line(kMeta, "TensorProperties") + ")\x81(" + line("torch", "float32") + "NNNNtb";
@@ -84,9 +85,8 @@ std::string oneChunk(const std::string& offset, const std::string& planner) {
                                chunkOf(torchSize(0), torchSize(4)) + "eub";
     const std::string key = line(kMeta, "MetadataIndex") + ")\x81}(" + word("fqn") + word("w") +
                             word("index") + zero + word("offset") + offset + "ub";
-    const std::string info = line("torch.distributed.checkpoint.filesystem", "_StorageInfo") + ")\x81}(" +
-                             word("relative_path") + word("__0_0.distcp") + word("offset") + zero +
-                             word("length") + "K\x10ub";
+    const std::string info = line(writer, "_StorageInfo") + ")\x81}(" + word("relative_path") +
+                             word("__0_0.distcp") + word("offset") + zero + word("length") + "K\x10ub";
     return "\x80\x04" + line(kMeta, "Metadata") + ")\x81}(" + word("state_dict_metadata") + "}(" + word("w") +
            tensor + "u" + word("storage_data") + "}(" + key + info + "u" + word("planner_data") + planner +
            "ub.";
@@ -205,6 +205,15 @@ class DcpMetadataTest : public QObject {
         const auto shared = decode(oneChunk(once, "}(" + word("q") + chunkOf(again, again) + "u"));
         QVERIFY2(shared.ok(), shared.ok() ? "" : describe(shared.error()).c_str());
         QCOMPARE(dump(*shared), dump(*plain));
+    }
+
+    // OLMo-core's writer has its own class for where an entry is.
+    void entriesOfOlmoCore() {
+        const auto theirs =
+            decode(oneChunk(torchSize(0), "}", "olmo_core.distributed.checkpoint.filesystem"));
+        QVERIFY2(theirs.ok(), theirs.ok() ? "" : describe(theirs.error()).c_str());
+        QVERIFY(theirs->foreign.empty());
+        QCOMPARE(dump(*theirs), dump(*decode(oneChunk(torchSize(0), "}"))));
     }
 
     void foreignGlobalsAreNamedAndNeverRun() {

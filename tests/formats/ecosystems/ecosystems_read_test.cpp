@@ -247,6 +247,46 @@ class EcosystemsReadTest : public QObject {
                  text(report).c_str());
     }
 
+    // What the ranks of one save have in common: the trainer's counters, scalars of the optimizer.
+    void filesOfOtherSavesOfOlmo_data() {
+        QTest::addColumn<QString>("name");
+        QTest::addColumn<QString>("file");
+        QTest::addColumn<QString>("from");  // "" = the file is removed
+        QTest::addColumn<QString>("rule");
+        const auto row = [](const char* title, const char* name, const char* file, const char* from,
+                            const char* rule) { QTest::newRow(title) << name << file << from << rule; };
+        row("train lost", "local_w2", "train/rank1.pt", "", "file.missing");
+        row("train of more ranks", "local_w2", "train/rank1.pt", "local_w4_root/train/rank1.pt",
+            "save.mixed");
+        row("stale train", "local_w2", "train/rank2.pt", "local_w4_root/train/rank2.pt", "file.stale");
+        row("stale optimizer", "local_w2", "optim/rank2.pt", "local_w4_root/optim/rank2.pt", "file.stale");
+        row("legacy of another rank", "torch_legacy_w2", "rank0.pt", "torch_legacy_w2/rank1.pt",
+            "meta.inconsistent");
+        row("legacy of fewer ranks", "torch_legacy_w2", "rank2.pt", "torch_legacy_w2/rank1.pt", "save.mixed");
+    }
+    void filesOfOtherSavesOfOlmo() {
+        QFETCH(QString, name);
+        QFETCH(QString, file);
+        QFETCH(QString, from);
+        QFETCH(QString, rule);
+        Copy copy(caseOf("olmo", name.toStdString()).path);
+        if (from.isEmpty()) {
+            QCOMPARE(copy.files.erase(file.toStdString()), size_t{1});
+        } else {
+            const QString other = from.section('/', 0, 0);
+            Copy there(caseOf("olmo", other.toStdString()).path);
+            copy.files[file.toStdString()] = there.files.at(from.section('/', 1).toStdString());
+        }
+        const auto opened = copy.open(formatOf("olmo"));
+        QVERIFY(opened.ok());
+        const ValidationReport report = validated(**opened, ValidateLevel::files);
+        QVERIFY2(std::ranges::any_of(report.findings,
+                                     [&](const Finding& f) {
+                                         return f.rule == rule.toStdString() && f.severity == Severity::error;
+                                     }),
+                 text(report).c_str());
+    }
+
     // Keys and pickled values of the safetensors mapping.
     void nestedKeys() {
         const GenuineCase c = caseOf("olmo", "crazy_keys");
