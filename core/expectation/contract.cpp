@@ -96,9 +96,14 @@ constexpr NeededFile kOlmoLocal[] = {
     {"optim/rank*.pt|train/rank*.pt", resume, resume, true},
     {"config.yaml", result, result, true},
 };
-// The same with DCP (torch_new), and OLMo-core's train/checkpoint.py: a run on other ranks takes the
-// trainer's state of rank 0.
+// The same with DCP (torch_new): a run on other ranks takes the trainer's state of rank 0.
 constexpr NeededFile kOlmoDcp[] = {
+    {"train/rank0.pt", resume, resume, true},
+    {"train/rank*.pt", result, result, false},
+};
+// OLMo-core, train/checkpoint.py: a directory without .metadata.json is no checkpoint to it.
+constexpr NeededFile kOlmoCore[] = {
+    {".metadata.json", resume, resume, true},
     {"train/rank0.pt", resume, resume, true},
     {"train/rank*.pt", result, result, false},
 };
@@ -144,10 +149,14 @@ const Entry kContracts[] = {
     {[](const StepContents& step) { return step.find("metadata.yaml") && step.has("model/rank*.pt"); },
      {"OLMo", "", kOlmoLocal}},
     {[](const StepContents& step) {
-         return step.find("model_and_optim/.metadata") &&
-                (step.find("config.yaml") || step.has("train/*") || step.find(".metadata.json"));
+         return step.find("model_and_optim/.metadata") && step.find("config.yaml");
      },
      {"OLMo", "", kOlmoDcp}},
+    {[](const StepContents& step) {
+         return step.find("model_and_optim/.metadata") &&
+                (step.has("train/*") || step.find(".metadata.json"));
+     },
+     {"OLMo", "", kOlmoCore}},
     {[](const StepContents& step) { return step.has("metadata.pkl"); },
      {"torch_checkpointing", "", kTorchCheckpointing}},
     {[](const StepContents& step) {

@@ -138,6 +138,7 @@ class ExpectationTest : public QObject {
         QCOMPARE(without(dcp, "train/rank0.pt"), std::string("error train/rank0.pt;"));
         QCOMPARE(without(dcp, "train/rank1.pt"), std::string("warning train/rank1.pt;"));
         QCOMPARE(without(dcp, "train/*"), std::string("error train/rank0.pt;"));
+        QCOMPARE(without(dcp, ".metadata.json"), std::string("error .metadata.json;"));
         const StepContents local =
             stepOf({"config.yaml", "metadata.yaml", "model/rank0.pt", "optim/rank0.pt", "train/rank0.pt"});
         QCOMPARE(filesOf(lackingOf(local)), std::string());
