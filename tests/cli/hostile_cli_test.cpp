@@ -164,9 +164,13 @@ class HostileCliTest : public QObject {
             }
         } else {
             QVERIFY2(info.json().value("schema", "") == "shardscope.info/1", info.describe().c_str());
-            const Measured ls = call({"ls", path, "--chunks", "--json"}, {0, 3});
-            if (failed()) return;
-            QVERIFY2(!ls.json().is_discarded(), "ls: no JSON");
+            // Under a sanitizer a list of 300,000 takes minutes, and runs nothing that a shorter one does
+            // not.
+            if (!kSanitized || info.json()["totals"].value("chunks", 0) < 50'000) {
+                const Measured ls = call({"ls", path, "--chunks", "--json"}, {0, 3});
+                if (failed()) return;
+                QVERIFY2(!ls.json().is_discarded(), "ls: no JSON");
+            }
             if (validate.exitCode == 3) {
                 checkError(validate.json());
             } else {
