@@ -96,12 +96,8 @@ constexpr NeededFile kOlmoLocal[] = {
     {"optim/rank*.pt|train/rank*.pt", resume, resume, true},
     {"config.yaml", result, result, true},
 };
-// The same with DCP (torch_new): a run on other ranks takes the trainer's state of rank 0.
-constexpr NeededFile kOlmoDcp[] = {
-    {"train/rank0.pt", resume, resume, true},
-    {"train/rank*.pt", result, result, false},
-};
-// OLMo-core, train/checkpoint.py: a directory without .metadata.json is no checkpoint to it.
+// OLMo-core, train/checkpoint.py: a directory without .metadata.json is no checkpoint to it. A run on other
+// ranks takes the trainer's state of rank 0. OLMo with DCP (torch_new) has the same but the first.
 constexpr NeededFile kOlmoCore[] = {
     {".metadata.json", resume, resume, true},
     {"train/rank0.pt", resume, resume, true},
@@ -151,7 +147,7 @@ const Entry kContracts[] = {
     {[](const StepContents& step) {
          return step.find("model_and_optim/.metadata") && step.find("config.yaml");
      },
-     {"OLMo", "", kOlmoDcp}},
+     {"OLMo", "", std::span(kOlmoCore).subspan(1)}},
     {[](const StepContents& step) {
          return step.find("model_and_optim/.metadata") &&
                 (step.has("train/*") || step.find(".metadata.json"));

@@ -225,7 +225,7 @@ void addRandomGaps(const StepContents& step, const Contract& contract, std::vect
 // OLMo's "train/rank0.pt": of each rank that the others of these files, or the parts of a DCP checkpoint,
 // name.
 void addTrainerGaps(const StepContents& step, const Contract& contract, std::vector<Note>& notes) {
-    if (contract.framework != "OLMo") return;
+    if (contract.framework != "OLMo" || !step.has("train/rank*.pt")) return;
     static const RegularExpression part =
         RegularExpression::parse(R"((?:.*/)?(?:__|rank)([0-9]+)(?:_[0-9]+\.distcp|\.pt))").value();
     std::vector<std::string_view> groups;
@@ -234,7 +234,6 @@ void addTrainerGaps(const StepContents& step, const Contract& contract, std::vec
         if (!part.matchWhole(file.path, groups)) continue;
         ranks = std::max(ranks, parseNumber<int64_t>(groups[1], 0, kMostRanks).value_or(-1) + 1);
     }
-    if (!step.has("train/rank*.pt")) return;
     // That of rank 0 every step needs (addAlways()).
     for (int64_t rank = step.isStep ? 1 : 0; rank < ranks; ++rank) {
         const std::string path = fmt::format("train/rank{}.pt", rank);
