@@ -49,15 +49,14 @@ if(SHARDSCOPE_SANITIZE)
 endif()
 
 # For code around the core: the command line and the tests are templates of other libraries without end (options, JSON,
-# test macros). Under the address sanitizer they are not optimized, and it alone checks their pointers, which takes less
-# than half the time to build; the core is checked in full.
+# test macros). Under a sanitizer they are not optimized, and the address sanitizer alone checks their pointers, which takes
+# about half the time to build; the core is checked in full.
 add_library(shardscope_light INTERFACE)
-if(SHARDSCOPE_SANITIZE MATCHES "address")
+if(SHARDSCOPE_SANITIZE)
     target_compile_options(shardscope_light INTERFACE -O0)
-    if(SHARDSCOPE_SANITIZE MATCHES "undefined")
-        target_compile_options(shardscope_light INTERFACE
-                               -fno-sanitize=null,alignment,object-size,vptr,pointer-overflow)
-    endif()
+endif()
+if(SHARDSCOPE_SANITIZE MATCHES "undefined")
+    target_compile_options(shardscope_light INTERFACE -fno-sanitize=null,alignment,object-size,vptr,pointer-overflow)
 endif()
 if(SHARDSCOPE_FUZZ)
     # What decodes is instrumented for coverage; only the fuzz targets get libFuzzer's main.
@@ -87,7 +86,7 @@ function(shardscope_room name)
     add_library(shardscope_${name} STATIC ${ROOM_SOURCES})
     add_library(shardscope::${name} ALIAS shardscope_${name})
     # A few sources per compiler run: the headers of the libraries are most of what is compiled.
-    set_target_properties(shardscope_${name} PROPERTIES UNITY_BUILD ${SHARDSCOPE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+    set_target_properties(shardscope_${name} PROPERTIES UNITY_BUILD ${SHARDSCOPE_UNITY} UNITY_BUILD_BATCH_SIZE 16)
     set(exported "${CMAKE_BINARY_DIR}/rooms/${name}")
     foreach(item ${ROOM_EXPORTS})
         get_filename_component(parent "${exported}/${item}" DIRECTORY)
@@ -108,5 +107,7 @@ function(shardscope_room name)
         target_compile_options(shardscope_${name} PRIVATE -O0 -fno-sanitize=null,alignment,object-size,vptr,pointer-overflow)
     elseif(SHARDSCOPE_FUZZ AND NOT name MATCHES "^(base|model|storage|encoding|hosts|places|format)$")
         target_link_libraries(shardscope_${name} PRIVATE shardscope_light)
+    elseif(SHARDSCOPE_SANITIZE STREQUAL "thread" AND NOT name MATCHES "^(base|storage|encoding|execute|hosts|cluster|places)$")
+        target_link_libraries(shardscope_${name} PRIVATE shardscope_light) # the others are where threads spend their time
     endif()
 endfunction()

@@ -174,6 +174,9 @@ class CoordinatorRun {
         Status status = joined.ok() ? serve(worker) : std::move(joined);
         const bool wasStopped = [&] {
             MutexLock lock(mutex_);
+            // What waits for this worker waits no longer, also in a group that comes together only now.
+            groupBroken_ = true;
+            if (group_) group_->abort();
             return stopping();
         }();
         if (status.ok() || wasStopped)
@@ -329,7 +332,6 @@ class CoordinatorRun {
         setPhase(worker.index, WorkerState::Phase::lost, why);
         if (worker.inGroup) leaveGroup(worker);
         MutexLock lock(mutex_);
-        if (group_) group_->abort();
         lost_ = fmt::format("{}: {}", worker.link.name(), why);
         for (auto order = worker.underWay.rbegin(); order != worker.underWay.rend(); ++order)
             requeue(worker, *order, error, why);
@@ -520,7 +522,7 @@ class CoordinatorRun {
             MutexLock lock(mutex_);
             group_ = group;
             if (port) groupPort_ = *port;
-            if (group_ && alive_.size() < workers_.size()) group_->abort();
+            if (group_ && groupBroken_) group_->abort();
         }
         wakeAll();
     }
@@ -600,6 +602,7 @@ class CoordinatorRun {
     size_t round_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;  // how many times run() was called
     std::map<std::string, std::string> gpus_ SHARDSCOPE_GUARDED_BY(mutex_);  // UUID to worker
     ProcessGroup* group_ SHARDSCOPE_GUARDED_BY(mutex_) = nullptr;
+    bool groupBroken_ SHARDSCOPE_GUARDED_BY(mutex_) = false;  // a worker has left
     uint16_t groupPort_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
     size_t inGroup_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;
     size_t joining_ SHARDSCOPE_GUARDED_BY(mutex_) = 0, connecting_ SHARDSCOPE_GUARDED_BY(mutex_) = 0;

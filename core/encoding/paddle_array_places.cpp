@@ -12,7 +12,7 @@ namespace shardscope {
 
 namespace {
 
-constexpr size_t kPiece = size_t{256} << 10;
+constexpr size_t kBufferBytes = size_t{256} << 10;
 
 Error wrongSize(const PaddleArray& array, uint64_t needed, const std::string& has) {
     return damaged(fmt::format("an array of shape {} and dtype {} needs {}, it has {}",
@@ -37,7 +37,7 @@ Status unpackText(const ReadFile& file, const PaddleArray& array, uint64_t bytes
     uint64_t written = 0;
     for (uint64_t done = 0; done < array.length;) {
         SHARDSCOPE_TRY(stop.poll());
-        buffer.resize(static_cast<size_t>(std::min<uint64_t>(kPiece, array.length - done)));
+        buffer.resize(static_cast<size_t>(std::min<uint64_t>(kBufferBytes, array.length - done)));
         SHARDSCOPE_TRY(file.readAt(array.offset + done, std::as_writable_bytes(std::span(buffer))));
         // A character that continues in the next piece is left to it.
         if (done + buffer.size() < array.length && (static_cast<uint8_t>(buffer.back()) & 0xc0) == 0xc0)
@@ -109,7 +109,7 @@ Result<PaddleExtent> placeOfParts(const std::shared_ptr<const ReadFile>& file, s
         return damaged("the parts of a split parameter have another size than the whole")
             .inFile(file->path());
     const auto join = [&](const Materialized::Sink& sink) -> Status {
-        std::vector<std::byte> buffer(kPiece);
+        std::vector<std::byte> buffer(kBufferBytes);
         for (const PaddleArray& part : parts) {
             SHARDSCOPE_ASSIGN(const PaddleExtent place, placeOfArray(file, part, cache, stop));
             SHARDSCOPE_ASSIGN(const uint64_t bytes, bytesOf(part));

@@ -26,7 +26,7 @@ namespace {
 constexpr uint64_t kTailBytes = 4096;  // holds end records and directory of an archive with one tensor
 constexpr uint64_t kMaxComment = UINT16_MAX;
 constexpr uint64_t kMaxInflation = 1032;  // deflate's own limit
-constexpr size_t kPiece = size_t{256} << 10;
+constexpr size_t kBlockBytes = size_t{256} << 10;
 
 std::span<std::byte> asBytes(std::string& s) {
     return std::as_writable_bytes(std::span(s));
@@ -532,7 +532,7 @@ Status streamZipEntry(const ZipArchive& archive, const ZipEntry& entry, uint64_t
     }
     SHARDSCOPE_ASSIGN(const uint64_t start, zipDataOffset(archive, entry));
     const uint64_t first = start - archive.offset;
-    std::string piece(std::min<uint64_t>(kPiece, entry.compressedSize), '\0');
+    std::string piece(std::min<uint64_t>(kBlockBytes, entry.compressedSize), '\0');
     uint32_t crc = 0;
 
     if (entry.method == 0) {
@@ -548,7 +548,7 @@ Status streamZipEntry(const ZipArchive& archive, const ZipEntry& entry, uint64_t
         if (inflateInit2(&stream, -MAX_WBITS) != Z_OK)
             return makeError(ErrorCode::internal, "zlib does not start");
         const std::unique_ptr<z_stream, int (*)(z_stream*)> owner(&stream, inflateEnd);
-        std::string out(std::min<uint64_t>(kPiece, std::max<uint64_t>(entry.size, 1)), '\0');
+        std::string out(std::min<uint64_t>(kBlockBytes, std::max<uint64_t>(entry.size, 1)), '\0');
         uint64_t consumed = 0;
         uint64_t produced = 0;
         int state = Z_OK;

@@ -23,7 +23,7 @@ namespace {
 
 constexpr int64_t kMostOfOneTensor = 1 << 20;  // layers and experts of one tensor
 constexpr size_t kMostShards = size_t{1} << 22;
-constexpr uint64_t kMostRanks = 1 << 20;
+constexpr uint64_t kMostMeshRanks = 1 << 20;
 
 // Which of `parts` a place of `count` is in, where the first parts have one more each if it does not divide.
 uint32_t partOf(int64_t place, int64_t count, uint32_t parts) {
@@ -202,8 +202,8 @@ Result<Catalog> place(const Catalog& target, const std::optional<Mesh>& asked, c
     if (!sizes) sizes.emplace();
     uint64_t ranks = 1;
     for (const uint32_t size : {sizes->tp, sizes->pp, sizes->cp, sizes->dp}) {
-        if (!checkedMul(ranks, uint64_t{size}, ranks) || ranks > kMostRanks)
-            return makeError(ErrorCode::limit, fmt::format("more than {}", counted(kMostRanks, "rank")));
+        if (!checkedMul(ranks, uint64_t{size}, ranks) || ranks > kMostMeshRanks)
+            return makeError(ErrorCode::limit, fmt::format("more than {}", counted(kMostMeshRanks, "rank")));
     }
     Mesh mesh = sizes->mesh();
     mesh.evidence.clear();
