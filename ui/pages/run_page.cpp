@@ -24,7 +24,7 @@
 namespace shardscope::ui {
 
 namespace {
-constexpr int kRanks = 5;  // its column
+constexpr int kRanksColumn = 5;  // its column
 }
 
 RunPage::RunPage(Session& session, QWidget* parent) : QWidget(parent), session_(session), steps_(session) {
@@ -247,7 +247,7 @@ void RunPage::showChosen() {
         fitColumns(*table_);
         // Room for what is known when steps are checked.
         const int ranks = table_->fontMetrics().horizontalAdvance(QStringLiteral("1023, before 1024 "));
-        table_->setColumnWidth(kRanks, std::max(ranks, table_->columnWidth(kRanks)));
+        table_->setColumnWidth(kRanksColumn, std::max(ranks, table_->columnWidth(kRanksColumn)));
     }
     chosen_ = steps_.rows()[at].step.name;
     table_->setCurrentIndex(model_->index(model_->rowOf(static_cast<int>(at)), 0));
