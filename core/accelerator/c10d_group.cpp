@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 #include <ATen/ops/from_blob.h>
@@ -18,6 +19,7 @@
 
 #include "accelerator/lane_transport.h"
 #include "accelerator/torch_module.h"
+#include "base/mutex.h"
 #include "base/option_words.h"
 
 // The headers in gloo_headers/ say of Gloo what this version of libtorch needs.
@@ -118,6 +120,10 @@ Result<Nccl> findNccl() {
 
 // ------------------------------------------------------------------ the group
 
+Error lostRank() {
+    return makeError(ErrorCode::remote, "a rank of the process group is gone");
+}
+
 class C10dGroup final : public ProcessGroup {
   public:
     C10dGroup(const GroupSpec& spec, std::string address) : spec_(spec), address_(std::move(address)) {}
@@ -201,14 +207,14 @@ class C10dGroup final : public ProcessGroup {
 
     template <class Start>
     Status step(Start&& start, Bytes& send, Bytes& receive) {
-        if (aborted_) return lost();
+        if (aborted_) return lostRank();
         try {
             const auto work = start();
             auto pause = std::chrono::microseconds(20);
             while (!work->isCompleted()) {
                 if (aborted_) {
                     unfinished_ = {work, std::move(send), std::move(receive)};
-                    return lost();
+                    return lostRank();
                 }
                 std::this_thread::sleep_for(pause);
                 pause = std::min(pause * 2, std::chrono::microseconds(1000));
@@ -222,8 +228,6 @@ class C10dGroup final : public ProcessGroup {
         }
     }
 
-    static Error lost() { return makeError(ErrorCode::remote, "a rank of the process group is gone"); }
-
     const GroupSpec spec_;
     const std::string address_;
     int device_ = 0;
@@ -234,11 +238,45 @@ class C10dGroup final : public ProcessGroup {
 };
 
 Result<std::unique_ptr<ProcessGroup>> makeGroup(const GroupSpec& spec, const std::string& address,
-                                                const std::function<void(uint16_t port)>& listening) {
+                                                const GroupForming& forming) {
     quietTorch();
-    auto group = std::make_unique<C10dGroup>(spec, address);
-    SHARDSCOPE_TRY(group->open(listening));
-    return std::unique_ptr<ProcessGroup>(std::move(group));
+    // Each step of it waits by itself for a rank that does not answer, and cannot be interrupted, so it has a
+    // thread of its own, which is left alone once it is given up.
+    struct Attempt {
+        Mutex mutex;
+        Condition changed;
+        bool givenUp SHARDSCOPE_GUARDED_BY(mutex) = false;
+        std::optional<Status> opened SHARDSCOPE_GUARDED_BY(mutex);
+    };
+    auto attempt = std::make_shared<Attempt>();
+    auto group = std::make_shared<std::unique_ptr<C10dGroup>>(std::make_unique<C10dGroup>(spec, address));
+    std::thread thread([attempt, group, listening = forming.listening] {
+        Status opened = (*group)->open([&](uint16_t port) {
+            MutexLock lock(attempt->mutex);
+            if (listening && !attempt->givenUp) listening(port);
+        });
+        MutexLock lock(attempt->mutex);
+        if (attempt->givenUp) (*group)->abort();
+        attempt->opened = std::move(opened);
+        attempt->changed.notify_all();
+    });
+    MutexLock lock(attempt->mutex);
+    while (!attempt->opened) {
+        lock.unlock();
+        const bool givenUp = forming.givenUp && forming.givenUp();
+        lock.lock();
+        if (givenUp && !attempt->opened) {
+            attempt->givenUp = true;
+            thread.detach();
+            return lostRank();
+        }
+        attempt->changed.wait_for(lock, std::chrono::milliseconds(20));
+    }
+    lock.unlock();
+    thread.join();
+    lock.lock();
+    SHARDSCOPE_TRY(std::move(*attempt->opened));
+    return std::unique_ptr<ProcessGroup>(std::move(*group));
 }
 
 Result<int> usableDevices() {

@@ -171,12 +171,11 @@ Result<const TorchFunctions*> functionsFor(const std::string& backend) {
     return torch;
 }
 
-Result<std::unique_ptr<ProcessGroup>> makeTorchGroup(const GroupSpec& spec,
-                                                     const std::function<void(uint16_t port)>& listening) {
+Result<std::unique_ptr<ProcessGroup>> makeTorchGroup(const GroupSpec& spec, const GroupForming& forming) {
     constexpr uint16_t kAnyPort = 9;  // nothing is sent there
     SHARDSCOPE_ASSIGN(const TorchFunctions* const torch, functionsFor(spec.backend));
     SHARDSCOPE_ASSIGN(const std::string address, addressTowards(spec.host, spec.port ? spec.port : kAnyPort));
-    return torch->makeGroup(spec, address, listening);
+    return torch->makeGroup(spec, address, forming);
 }
 
 Result<int> ncclDevices() {

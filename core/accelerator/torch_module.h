@@ -21,7 +21,7 @@ struct TorchFunctions {
     const char* version;
     // As makeTorchGroup(); `address` is where the others reach this rank.
     Result<std::unique_ptr<ProcessGroup>> (*makeGroup)(const GroupSpec& spec, const std::string& address,
-                                                       const std::function<void(uint16_t port)>& listening);
+                                                       const GroupForming& forming);
     // As those of Accelerator.
     Result<int> (*ncclDevices)();
     Result<std::string> (*shareThroughStore)(const RankInfo& info, const std::optional<std::string>& address,

@@ -25,8 +25,8 @@ struct Accelerator {
             .withHint("an installed shardscope can; without them ranks work over TCP, by the processor");
     }
     // As MakeGroup, over libtorch's Gloo (TCP), or NCCL between GPUs. Errors also: impossible (no libtorch).
-    Result<std::unique_ptr<ProcessGroup>> (*makeGroup)(
-        const GroupSpec& spec, const std::function<void(uint16_t port)>& listening) = cannot;
+    Result<std::unique_ptr<ProcessGroup>> (*makeGroup)(const GroupSpec& spec,
+                                                       const GroupForming& forming) = cannot;
     // Errors: impossible (no driver, no such device, no compiler).
     Result<GpuCompute> (*openGpu)(int device) = cannot;
     // The number of GPUs that NCCL can use here. Errors: impossible (the module or NCCL is missing).

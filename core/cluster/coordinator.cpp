@@ -503,7 +503,12 @@ class CoordinatorRun {
         auto group = options_.group({.host = options_.hostHere,
                                      .size = static_cast<int>(workers_.size()),
                                      .backend = options_.backend},
-                                    [this](uint16_t port) { setGroup(nullptr, port); });
+                                    {.listening = [this](uint16_t port) { setGroup(nullptr, port); },
+                                     .givenUp =
+                                         [this] {
+                                             MutexLock lock(mutex_);
+                                             return groupBroken_ || stopping();
+                                         }});
         if (!group.ok() && group.error().code == ErrorCode::impossible) fail(group.error());
         if (group.ok()) {
             setGroup(group->get(), std::nullopt);

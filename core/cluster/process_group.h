@@ -41,9 +41,14 @@ struct GroupSpec {
     std::string backend;  // "gloo", "nccl"
     int device = 0;       // the GPU of this rank, for "nccl"
 };
-// Waits for all ranks, for some seconds. On rank 0 `listening` is called with the port once the others can
-// connect. Errors: remote (a rank did not come), impossible (no such backend here).
-using MakeGroup = std::function<Result<std::unique_ptr<ProcessGroup>>(
-    const GroupSpec& spec, const std::function<void(uint16_t port)>& listening)>;
+// What a group calls while it comes together, as long as that lasts. Either may be null.
+struct GroupForming {
+    std::function<void(uint16_t port)> listening{};  // on rank 0, once the others can connect
+    std::function<bool()> givenUp{};                 // true = wait no longer; asked all the time
+};
+// Waits for all ranks, for some seconds each. Errors: remote (a rank did not come), impossible (no such
+// backend here).
+using MakeGroup =
+    std::function<Result<std::unique_ptr<ProcessGroup>>(const GroupSpec& spec, const GroupForming& forming)>;
 
 }  // namespace shardscope

@@ -218,7 +218,10 @@ Status WorkerSession::serve(Resources resources, const WorkerAbilities& abilitie
 // Rank 0 reports what goes wrong in a group; this worker stays.
 Status WorkerSession::joinGroup(PartWorker& worker, const GroupSpec& spec, const MakeGroup& make) {
     if (make) {
-        auto group = make(spec, {});
+        auto group = make(spec, {.givenUp = [this] {
+                              MutexLock lock(mutex_);
+                              return ungrouped_ || ended_;
+                          }});
         bool stays = group.ok();
         if (stays) {
             MutexLock lock(mutex_);

@@ -74,7 +74,7 @@ Result<std::vector<Note>> contentNotes(const Directory& directory, const StepCon
     for (const StepFile& file : step.files) {
         const std::string_view name = lastName(file.path);
         if (file.size == 0 || name.starts_with('.') || known.contains(file.path)) continue;
-        const StepPart part = stepPartOf(name);
+        const StepPart part = stepPartOfPath(file.path);
         if (!isStateFile(name)) continue;
         Need need = contract.damaged(file.path);
         if (need == Need::nothing || ++looks > kMostLooks) continue;

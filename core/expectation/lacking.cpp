@@ -104,7 +104,7 @@ void addEmpty(const StepContents& step, const Contract& contract, const Catalog&
             continue;
         if (!isStateFile(name)) continue;
         // Outside of a run nobody knows whether anything reads it.
-        if (!step.isStep && stepPartOf(name) == StepPart::unknown) continue;
+        if (!step.isStep && stepPartOfPath(file.path) == StepPart::unknown) continue;
         const Need need = contract.damaged(file.path);
         if (need != Need::nothing)
             notes.push_back(noteOf(rule::fileDamaged, need, file.path,

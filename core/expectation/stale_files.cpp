@@ -124,8 +124,7 @@ class StaleFiles {
     }
 
     StepPart partOf(const StepFile& file) const {
-        StepPart named = stepPartOf(lastName(file.path));
-        if (named == StepPart::unknown) named = stepPartOf(lastName(directoryOf(file.path)));
+        const StepPart named = stepPartOfPath(file.path);
         if (isBesideModel(named)) return named;
         const auto at = held_.find(file.path);
         if (at != held_.end())

@@ -146,6 +146,13 @@ StepPart stepPartOf(std::string_view name) {
     return name.ends_with(".safetensors") ? weights : unknown;
 }
 
+StepPart stepPartOfPath(std::string_view path) {
+    const auto last = [](std::string_view text) { return text.substr(text.rfind('/') + 1); };
+    const StepPart part = stepPartOf(last(path));
+    const size_t slash = path.rfind('/');
+    return part != unknown || slash == path.npos ? part : stepPartOf(last(path.substr(0, slash)));
+}
+
 bool isState(StepPart part) {
     return part != unknown && part != config && part != tokenizer && part != record;
 }

@@ -26,6 +26,8 @@ std::string_view partName(StepPart part);  // "random states"; empty for unknown
 
 // `name` is the last component of a path. Parts of it that name ranks, shards or world sizes are ignored.
 StepPart stepPartOf(std::string_view name);
+// Of a file below a step: by its name or, where that says nothing, by its directory's ("optim/rank0.pt").
+StepPart stepPartOfPath(std::string_view path);
 
 // Whether a resumed run reads this part: true unless it is config, tokenizer, record or unknown.
 bool isState(StepPart part);

@@ -49,25 +49,30 @@ class RoutedFileSystem final : public FileSystem {
 class ThreadGroups {
   public:
     MakeGroup make() {
-        return
-            [this](const GroupSpec& spec,
-                   const std::function<void(uint16_t)>& listening) -> Result<std::unique_ptr<ProcessGroup>> {
-                std::shared_ptr<Shared> shared;
-                {
-                    std::lock_guard lock(mutex_);
-                    if (spec.rank == 0) {
-                        shared_ = std::make_shared<Shared>();
-                        shared_->size = static_cast<size_t>(spec.size);
-                        shared_->sends.resize(shared_->size);
-                        shared_->sizes.resize(shared_->size);
-                    }
-                    shared = shared_;
+        return [this](const GroupSpec& spec,
+                      const GroupForming& forming) -> Result<std::unique_ptr<ProcessGroup>> {
+            std::shared_ptr<Shared> shared;
+            {
+                std::lock_guard lock(mutex_);
+                if (spec.rank == 0) {
+                    shared_ = std::make_shared<Shared>();
+                    shared_->size = static_cast<size_t>(spec.size);
+                    shared_->sends.resize(shared_->size);
+                    shared_->sizes.resize(shared_->size);
                 }
-                if (listening) listening(1);
-                return std::unique_ptr<ProcessGroup>(std::make_unique<Rank>(*this, shared, spec.rank));
-            };
+                shared = shared_;
+            }
+            if (forming.listening) forming.listening(1);
+            if (onForm) onForm(spec.rank);
+            while (neverComes && !(forming.givenUp && forming.givenUp()))
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            if (neverComes) return makeError(ErrorCode::remote, "a rank of the process group is gone");
+            return std::unique_ptr<ProcessGroup>(std::make_unique<Rank>(*this, shared, spec.rank));
+        };
     }
+    std::function<void(int rank)> onForm;  // before a rank waits for the others
     std::function<void(int rank)> onStep;  // before each call
+    bool neverComes = false;               // one of them: the others wait until they are to wait no longer
     std::atomic<uint64_t> steps{0};
 
   private:

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/names.h"
 #include "base/numbers.h"
 #include "base/option_words.h"
 #include "base/regular_expression.h"
@@ -453,7 +454,8 @@ class Opener {
     // Each stage of TensorRT-LLM counts its layers from 0.
     void countLayers() {
         firstLayer_.assign(files_.stages, 0);
-        if (!files_.rule->stageInRank || files_.stages < 2) return;
+        if (files_.stages < 2) return;
+        if (!files_.rule->stageInRank) return checkStages();
         std::vector<std::set<int64_t>> layers(files_.stages);
         for (const RankFile& file : files_.files) {
             if (file.index == kNone) continue;
@@ -465,6 +467,36 @@ class Opener {
             if (layers[stage].empty()) continue;
             if (*layers[stage].begin() == 0) firstLayer_[stage] = before;
             before = firstLayer_[stage] + *layers[stage].rbegin() + 1;
+        }
+    }
+
+    // The others' layers go on from stage to stage: of tensors whose names differ in numbers alone, a later
+    // stage has no lower first number than the one before.
+    void checkStages() {
+        using Kind = std::pair<uint32_t, std::string>;  // of a tensor-parallel rank
+        std::map<Kind, std::map<uint32_t, std::pair<uint64_t, uint32_t>>> lowest;  // by stage: number, file
+        for (const RankFile& file : files_.files) {
+            if (file.index == kNone) continue;
+            for (const StoredTensor& tensor : assembly_.files()[file.index].tensors) {
+                NumberedName name(tensor.name);
+                if (name.numbers.empty()) continue;
+                auto& stages = lowest[{file.rank % files_.world, std::move(name.text)}];
+                auto& [number, of] =
+                    stages.try_emplace(file.rank / files_.world, name.numbers[0], file.index).first->second;
+                number = std::min(number, name.numbers[0]);
+            }
+        }
+        std::set<uint32_t> told;
+        for (const auto& [kind, stages] : lowest) {
+            for (auto before = stages.begin(), at = std::next(before); at != stages.end(); before = at++) {
+                const auto [number, file] = at->second;
+                if (number >= before->second.first || !told.insert(file).second) continue;
+                assembly_.wrong(
+                    fmt::format("its layers begin with {}, those of the stage before with {}: files "
+                                "of stages were exchanged or renamed",
+                                number, before->second.first),
+                    assembly_.files()[file].name, {}, Note::Lacks::anything);
+            }
         }
     }
 

@@ -154,6 +154,7 @@ class WorkersTest : public QObject {
     void missingFileIsTold();
     void stoppedOnAnyRank();
     void lostWorkerCostsItsParts();
+    void lostWhileTheGroupForms();
     void ownDisksHoldTheirFiles_data() { equalsOneProcess_data(); }
     void ownDisksHoldTheirFiles();
     void ranksThatSeeOneDiskShareIt();
@@ -431,6 +432,27 @@ void WorkersTest::lostWorkerCostsItsParts() {
         QVERIFY2(outcome.end.ok(), (std::to_string(step) + ": " + said(outcome)).c_str());
         QVERIFY(filesBelow(target.path()) == expected);
     }
+}
+
+// A rank that stops while the group comes together: nobody waits for it longer than the coordinator does.
+void WorkersTest::lostWhileTheGroupForms() {
+    const QTemporaryDir directory;
+    const std::string path = oneTensor(directory, 2000);
+    QTemporaryDir target;
+    ThreadGroups groups;
+    groups.neverComes = true;
+    Channel* lost = nullptr;
+    groups.onForm = [&](int rank) {
+        if (rank == 2) lost->close();
+    };
+    const Outcome outcome = convertTogether(
+        spread(path, 3, [](int r, size_t) { return r == 0; }), target.filePath("out").toStdString(),
+        cutSettings(3),
+        {.mode = SourceMode::broadcast, .groups = &groups, .onStart = [&](int worker, Channel& channel) {
+             if (worker == 2) lost = &channel;
+         }});
+    QVERIFY2(outcome.end.ok(), said(outcome).c_str());
+    QVERIFY(outcome.report.verified);
 }
 
 void WorkersTest::ownDisksHoldTheirFiles() {
