@@ -224,17 +224,21 @@ class FileDamageCliTest : public QObject {
         QVERIFY2(judged.out.find(file) != std::string::npos, judged.out.c_str());
         QCOMPARE(convert(copy).exitCode, 3);
     }
-    // What they hold says which rank wrote them, or that two of them are not of one rank.
+    // What they hold says which rank wrote them, that two of them are not of one rank, or of which stage they
+    // are.
     void exchangedFilesOfRanks_data() {
         QTest::addColumn<QString>("file");
-        QTest::newRow("megatron/iter_0000010") << "mp_rank_0%1/model_optim_rng.pt";
-        QTest::newRow("fsdp1") << "optim_world_size_2_rank_%1.pt";
+        const auto row = [](const char* save, const char* file) { QTest::newRow(save) << file; };
+        row("field/ranks-that-say-who-they-are/megatron/iter_0000010", "mp_rank_0%1/model_optim_rng.pt");
+        row("field/ranks-that-say-who-they-are/fsdp1", "optim_world_size_2_rank_%1.pt");
+        row("genuine/megatron/m0.16.1-legacy-tp2pp2dp2/ckpt/iter_0000010",
+            "mp_rank_00_00%1/model_optim_rng.pt");
+        row("genuine/tensor_parallel/nxd-tp2pp2/ckpt", "model/dp_rank_00_tp_rank_01_pp_rank_0%1.pt");
+        row("genuine/tensor_parallel/vllm-tp2pp2/ckpt", "model-pp-%1-tp-0-part-0.safetensors");
     }
     void exchangedFilesOfRanks() {
         QFETCH(QString, file);
-        copyTree(QStringLiteral(SHARDSCOPE_TEST_DATA "/field/ranks-that-say-who-they-are/") +
-                     QTest::currentDataTag(),
-                 at("save"));
+        copyTree(QStringLiteral(SHARDSCOPE_TEST_DATA "/") + QTest::currentDataTag(), at("save"));
         QCOMPARE(validate(at("save")).exitCode, 0);
         QCOMPARE(convert(at("save")).exitCode, 0);
         const QString first = at("save/") + file.arg(0), second = at("save/") + file.arg(1);

@@ -71,6 +71,7 @@ Result<std::unique_ptr<Reader>> LegacyOpener::open() {
     SHARDSCOPE_TRY(listRanks());
     SHARDSCOPE_TRY(readFiles());
     noteSteps();
+    checkStages();
     countLayers();
     gatherModel();
     addModel();
@@ -286,6 +287,39 @@ void LegacyOpener::noteSteps() {
                 fmt::format("the file is of iteration {}, that of the first rank of {}", *iteration, *first),
                 contents(rank.model).name);
         }
+    }
+}
+
+// Layers are counted from 0 in every stage, so only the ends tell an exchanged file: the embedding is the
+// first stage's, and the norm behind all layers the last one's. Others may have their own, too (encoders,
+// MTP).
+void LegacyOpener::checkStages() {
+    struct Ends {
+        const RankFiles* rank = nullptr;
+        bool embeds = false, norms = false;
+    };
+    std::map<std::pair<uint32_t, uint32_t>, std::vector<Ends>> lines;  // by tensor-parallel and expert rank
+    for (const RankFiles& rank : ranks_) {
+        if (rank.model == kNone) continue;
+        Ends& ends = lines[{rank.tp, rank.ep}].emplace_back(&rank);
+        forModelEntries(rank, [&](uint32_t, const std::string& name, uint32_t, const Value*) {
+            ends.embeds = ends.embeds || name.find("embedding.word_embeddings.weight") != name.npos;
+            ends.norms = ends.norms || name.find("final_layernorm.") != name.npos ||
+                         name.find("final_norm.") != name.npos;
+        });
+    }
+    for (auto& [key, line] : lines) {
+        if (line.size() != sizes_.pp || sizes_.pp < 2) continue;
+        std::ranges::sort(line, {}, [](const Ends& ends) { return ends.rank->pp; });
+        const auto tell = [&, &line = line](size_t where, bool Ends::*has, std::string_view what) {
+            const auto other = std::ranges::find_if(line, has);
+            if (line[where].*has || other == line.end()) return;
+            assembly_.wrong(fmt::format("the {} is in '{}' instead: files of pipeline stages were exchanged",
+                                        what, contents(other->rank->model).name),
+                            contents(line[where].rank->model).name, {}, Note::Lacks::anything);
+        };
+        tell(0, &Ends::embeds, "embedding");
+        tell(line.size() - 1, &Ends::norms, "norm behind the last layer");
     }
 }
 

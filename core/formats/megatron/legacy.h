@@ -78,6 +78,7 @@ class LegacyOpener {
     // Calls visit(virtual stage, name below "model", tensor or kNone, value or null) for the model's entries.
     using VisitEntry = std::function<void(uint32_t, const std::string&, uint32_t, const Value*)>;
     void forModelEntries(const RankFiles& rank, const VisitEntry& visit);
+    void checkStages();
     void countLayers();
     std::string layerName(const RankFiles& rank, uint32_t virtualStage, const std::string& local);
     std::string globalName(const RankFiles& rank, uint32_t virtualStage, const std::string& local);

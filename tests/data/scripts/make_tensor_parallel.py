@@ -100,7 +100,7 @@ def meta(out, name, columns):
     case.save(lambda r: f"consolidated.{r:02}.pth", torch_files=True)
 
 
-def nxd(out, name, stages=1, drop=(), cut=(), swap=(), replicas=0, **more):
+def nxd(out, name, stages=1, drop=(), cut=(), replicas=0, **more):
     """model/dp_rank_00_tp_rank_TT_pp_rank_PP.pt; a stage holds its own layers, the first and the last one the tied embedding."""
     parts = []
     for p in range(stages):
@@ -135,10 +135,6 @@ def nxd(out, name, stages=1, drop=(), cut=(), swap=(), replicas=0, **more):
         (whole.place / "ckpt" / file).unlink()
     for file in cut:
         os.truncate(whole.place / "ckpt" / file, 1500)
-    for one, other in swap:
-        os.rename(model / one, model / "aside")
-        os.rename(model / other, model / one)
-        os.rename(model / "aside", model / other)
     whole.save(None, only=[], world_size=2 * stages, mesh={"dims": ["pp", "tp"], "shape": [stages, 2]}, **more)
 
 
@@ -292,8 +288,6 @@ def main():
     nxd(out, "bad-nxd-optimizer-truncated", replicas=2, cut=[lost], findings=[{"kind": "truncated-file", "file": lost}])
     lost = "model/dp_rank_00_tp_rank_01_pp_rank_01.pt"
     nxd(out, "bad-nxd-rank-lost", 2, drop=[lost], findings=[{"kind": "missing-file", "file": lost}])
-    first, second = ("dp_rank_00_tp_rank_00_pp_rank_0%d.pt" % stage for stage in range(2))
-    nxd(out, "bad-nxd-stages-exchanged", 2, swap=[(first, second)], findings=[{"kind": "swapped-files", "file": "model/" + second}])
     vllm_stages(out, "vllm-tp2pp2")
     lost = "model-pp-1-tp-1-part-0.safetensors"
     vllm_stages(out, "bad-vllm-stage-lost", drop=[lost], findings=[{"kind": "missing-file", "file": lost}])
