@@ -11,6 +11,7 @@
 
 #include "engine/engine.h"
 #include "formats/index/index.h"
+#include "cli/measured_process.h"
 #include "support/catalog_difference.h"
 #include "support/read_checks.h"
 
@@ -355,7 +356,9 @@ class GenuineTest : public QObject {
         std::string silent;
         for (const std::string& file : copy.filesOf(*whole)) {
             if (fitsAny(partOf(c.shown, "untold"), file)) continue;
-            for (const size_t size : {copy.sizeOf(file) / 2, size_t{0}}) {
+            std::vector<size_t> sizes{copy.sizeOf(file) / 2};
+            if (!kSanitized) sizes.push_back(0);  // runs nothing that the other does not
+            for (const size_t size : sizes) {
                 const std::string what = "\n" + file + " of " + std::to_string(size) + " bytes: ";
                 const auto cut = copy.open(file, size);
                 if (cut.ok() && said(*cut) == before) silent += what;
