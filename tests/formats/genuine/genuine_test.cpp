@@ -9,9 +9,9 @@
 
 #include <fnmatch.h>
 
+#include "cli/measured_process.h"
 #include "engine/engine.h"
 #include "formats/index/index.h"
-#include "cli/measured_process.h"
 #include "support/catalog_difference.h"
 #include "support/read_checks.h"
 
