@@ -301,7 +301,7 @@ void LegacyOpener::checkStages() {
     std::map<std::pair<uint32_t, uint32_t>, std::vector<Ends>> lines;  // by tensor-parallel and expert rank
     for (const RankFiles& rank : ranks_) {
         if (rank.model == kNone) continue;
-        Ends& ends = lines[{rank.tp, rank.ep}].emplace_back(&rank);
+        Ends& ends = lines[{rank.tp, rank.ep}].emplace_back(Ends{.rank = &rank});
         forModelEntries(rank, [&](uint32_t, const std::string& name, uint32_t, const Value*) {
             ends.embeds = ends.embeds || name.find("embedding.word_embeddings.weight") != name.npos;
             ends.norms = ends.norms || name.find("final_layernorm.") != name.npos ||
