@@ -252,6 +252,18 @@ class FileDamageCliTest : public QObject {
         QVERIFY2(refused.err.find("exchanged") != std::string::npos, refused.err.c_str());
     }
 
+    // Its directory says what the file is; it is not read.
+    void truncatedOptimizerOfNxd() {
+        const QString save = copyOf("tensor_parallel", "bad-nxd-optimizer-lost", "nxd");
+        const QString optimizer = save + "/optim/dp_rank_0%1_tp_rank_00_pp_rank_00.pt";
+        QVERIFY(QFile::copy(optimizer.arg(0), optimizer.arg(1)));
+        QCOMPARE(validate(save).exitCode, 0);
+        QVERIFY(QFile::resize(optimizer.arg(1), 1500));
+        const Outcome judged = validate(save, "files");
+        QCOMPARE(judged.exitCode, 1);
+        QVERIFY2(!findingOf(judged.json(), "file.damaged", "cannot be read").empty(), judged.out.c_str());
+    }
+
     // Weights are views of one buffer; the padding between them is part of what its checksum covers.
     void aRecordThatManyTensorsShare() {
         const QString step = copyOf("megatron", "m0.16.1-legacy-tp2pp2dp2", "step") + "/iter_0000010";

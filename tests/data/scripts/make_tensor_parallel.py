@@ -4,7 +4,6 @@ meta-llama/llama, DeepSeek-V3/inference/convert.py, Grok's published files and n
 import hashlib
 import itertools
 import json
-import os
 import pathlib
 import sys
 
@@ -100,7 +99,7 @@ def meta(out, name, columns):
     case.save(lambda r: f"consolidated.{r:02}.pth", torch_files=True)
 
 
-def nxd(out, name, stages=1, drop=(), cut=(), replicas=0, **more):
+def nxd(out, name, stages=1, drop=(), replicas=0, **more):
     """model/dp_rank_00_tp_rank_TT_pp_rank_PP.pt; a stage holds its own layers, the first and the last one the tied embedding."""
     parts = []
     for p in range(stages):
@@ -133,8 +132,6 @@ def nxd(out, name, stages=1, drop=(), cut=(), replicas=0, **more):
         (whole.place / "ckpt" / mark).write_text("1")
     for file in drop:
         (whole.place / "ckpt" / file).unlink()
-    for file in cut:
-        os.truncate(whole.place / "ckpt" / file, 1500)
     whole.save(None, only=[], world_size=2 * stages, mesh={"dims": ["pp", "tp"], "shape": [stages, 2]}, **more)
 
 
@@ -285,7 +282,6 @@ def main():
     nxd(out, "bad-nxd-not-done", drop=["done"], findings=[{"kind": "missing-file", "file": "done"}])
     lost = "optim/dp_rank_01_tp_rank_00_pp_rank_00.pt"
     nxd(out, "bad-nxd-optimizer-lost", replicas=2, drop=[lost], findings=[{"kind": "missing-file", "file": lost}])
-    nxd(out, "bad-nxd-optimizer-truncated", replicas=2, cut=[lost], findings=[{"kind": "truncated-file", "file": lost}])
     lost = "model/dp_rank_00_tp_rank_01_pp_rank_01.pt"
     nxd(out, "bad-nxd-rank-lost", 2, drop=[lost], findings=[{"kind": "missing-file", "file": lost}])
     vllm_stages(out, "vllm-tp2pp2")
