@@ -247,16 +247,17 @@ Result<std::unique_ptr<ProcessGroup>> makeGroup(const GroupSpec& spec, const std
         Condition changed;
         bool givenUp SHARDSCOPE_GUARDED_BY(mutex) = false;
         std::optional<Status> opened SHARDSCOPE_GUARDED_BY(mutex);
+        std::unique_ptr<C10dGroup> group;  // the thread's own until it is opened
     };
     auto attempt = std::make_shared<Attempt>();
-    auto group = std::make_shared<std::unique_ptr<C10dGroup>>(std::make_unique<C10dGroup>(spec, address));
-    std::thread thread([attempt, group, listening = forming.listening] {
-        Status opened = (*group)->open([&](uint16_t port) {
+    attempt->group = std::make_unique<C10dGroup>(spec, address);
+    std::thread thread([attempt, listening = forming.listening] {
+        Status opened = attempt->group->open([&](uint16_t port) {
             MutexLock lock(attempt->mutex);
             if (listening && !attempt->givenUp) listening(port);
         });
         MutexLock lock(attempt->mutex);
-        if (attempt->givenUp) (*group)->abort();
+        if (attempt->givenUp) attempt->group->abort();
         attempt->opened = std::move(opened);
         attempt->changed.notify_all();
     });
@@ -276,7 +277,7 @@ Result<std::unique_ptr<ProcessGroup>> makeGroup(const GroupSpec& spec, const std
     thread.join();
     lock.lock();
     SHARDSCOPE_TRY(std::move(*attempt->opened));
-    return std::unique_ptr<ProcessGroup>(std::move(*group));
+    return std::unique_ptr<ProcessGroup>(std::move(attempt->group));
 }
 
 Result<int> usableDevices() {
